@@ -1,0 +1,188 @@
+"""Everything a run needs before its first model call: model, conversation, tools, prompt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from coding_agent.errors import EmptyPrompt, NoWorkingDirectory, OutsideWorkspace, ResumeError
+from coding_agent.prompt import system_prompt
+from coding_agent.services import Services
+from coding_agent.session_store import SessionFile
+from coding_agent.tools.toolset import ToolEnv
+from coding_agent.workspace import PathGuard, in_workspace
+from lemon_agent import AgentTool, Budget, LoopConfig
+from lemon_ai import ImageContent, Message, StreamOptions, TextContent, UserMessage
+from lemon_ai.types import ImageMimeType, ThinkingLevel, UserContent
+from lemon_core import session_key as session_keys
+from lemon_core.execution_context import ExecutionContext
+from lemon_core.logs import get_logger
+from lemon_core.runs import DEFAULT_AGENT, Image
+from lemon_core.tool_policy import intersect
+from lemon_gateway.executor import RunOptions
+from lemon_gateway.requests import ExecutionRequest
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """`notice` is one line for the user when another model answers than might be expected."""
+
+    session: SessionFile
+    history: Sequence[Message]
+    prompt: UserMessage
+    system_prompt: str
+    tools: Sequence[AgentTool]
+    config: LoopConfig
+    notice: str | None
+
+
+async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Services) -> RunPlan:
+    """The plan of a run.
+
+    Raises the `CodingAgentError`s, and what the choice of a model raises: lemon_agent's
+    `UnknownModel` and `NoModel`, lemon_ai's `ModelListError`.
+    """
+    context = request.execution_context
+    context.require_valid(services.now_ms())
+    prompt = user_message(request.prompt, request.images)
+    cwd = working_directory(request, opts)
+    choice = await services.models.choose_model(request.meta_text("model"))
+    session, history = await _open_session(request, cwd, services)
+    tools = _tools(request, cwd, session.id, services) if choice.model.tools else []
+    config = LoopConfig(
+        model=choice.model,
+        stream_fn=services.models.stream,
+        stream_options=StreamOptions(
+            headers=request_headers(request),
+            session_id=session.id,
+            reasoning=_reasoning(request.meta_text("thinking_level"), services),
+        ),
+        get_api_key=services.models.get_api_key,
+        max_tool_turns=None,
+        budget=_budget(context),
+        tool_schema_snapshot=services.schemas.snapshot(tools),
+        cwd=cwd,
+        run=context,
+    )
+    names = [tool.name for tool in tools]
+    own = request.meta_text("system_prompt")
+    return RunPlan(
+        session, history, prompt, system_prompt(own, cwd, names), tools, config, choice.notice
+    )
+
+
+def working_directory(request: ExecutionRequest, opts: RunOptions) -> str:
+    """The real path of the directory to work in.
+
+    Raises `NoWorkingDirectory` or `OutsideWorkspace`.
+    """
+    workspace = request.execution_context.workspace
+    cwd = os.path.realpath(opts.cwd or request.cwd or workspace.cwd)
+    if not os.path.isdir(cwd):
+        raise NoWorkingDirectory(cwd)
+    if not in_workspace(cwd, workspace):
+        raise OutsideWorkspace(cwd, workspace.roots)
+    return cwd
+
+
+def user_message(prompt: str, images: Sequence[Image]) -> UserMessage:
+    """The prompt as a message; raises `EmptyPrompt`.
+
+    An image of a kind that no model takes is named in the text instead: it must not cost the words
+    that came with it.
+    """
+    text = clean_text(prompt)
+    if not text.strip() and not images:
+        raise EmptyPrompt
+    if not images:
+        return UserMessage(content=text)
+    blocks: list[UserContent] = [TextContent(text=text)] if text.strip() else []
+    for image in images:
+        mime = "image/jpeg" if image.mime_type == "image/jpg" else image.mime_type
+        if mime in get_args(ImageMimeType):
+            blocks.append(ImageContent.model_validate({"data": image.data, "mime_type": mime}))
+        else:
+            blocks.append(TextContent(text=f"[An image of type {mime} was left out.]"))
+    return UserMessage(content=blocks)
+
+
+def clean_text(text: str) -> str:
+    """`text` without half surrogate pairs, which no wire and no file can hold."""
+    return text.encode(errors="replace").decode()
+
+
+def agent_id(request: ExecutionRequest) -> str:
+    """Which agent runs: as the request says, else as its session key does."""
+    named = request.meta_text("agent_id")
+    return named.strip() if named else session_keys.agent_id(request.session_key) or DEFAULT_AGENT
+
+
+def request_headers(request: ExecutionRequest) -> dict[str, str]:
+    """What every model request carries, so that a proxy can tell runs apart."""
+    values = {
+        "x-lemon-run-id": request.run_id,
+        "x-lemon-session-key": request.session_key,
+        "x-lemon-agent-id": agent_id(request),
+    }
+    return {name: _header_value(value) for name, value in values.items() if value}
+
+
+async def _open_session(
+    request: ExecutionRequest, cwd: str, services: Services
+) -> tuple[SessionFile, list[Message]]:
+    token = request.resume
+    # Tokens of other engines are kept for them by the router; here there is none then.
+    if token is None or not token.is_native():
+        return services.sessions.new(cwd), []
+    try:
+        return await services.sessions.load(token.value, cwd)
+    except ResumeError as exc:
+        if request.meta.get("resume_source") != "auto":
+            raise
+        log.warning(
+            "session.resume_fallback",
+            source="auto",
+            session_id=exc.session_id,
+            fallback="fresh",
+            reason=exc.reason,
+        )
+        return services.sessions.new(cwd), []
+
+
+def _tools(
+    request: ExecutionRequest, cwd: str, session_id: str, services: Services
+) -> list[AgentTool]:
+    context = request.execution_context
+    env = ToolEnv(
+        guard=PathGuard(Path(cwd), services.settings.home, context.workspace),
+        policy=intersect(context.capabilities, request.tool_policy),
+        environ=services.settings.environ,
+        spill_dir=services.sessions.spill_dir(session_id),
+        shell=services.settings.shell,
+        ripgrep=services.ripgrep,
+    )
+    return services.tools.bind(env, services.tool_classes)
+
+
+def _reasoning(asked: str | None, services: Services) -> ThinkingLevel | bool | None:
+    level = asked or services.settings.thinking_level
+    if level == "off":
+        return False
+    known: dict[str, ThinkingLevel] = {name: name for name in get_args(ThinkingLevel)}
+    return known.get(level)
+
+
+def _budget(context: ExecutionContext) -> Budget:
+    limits = context.limits
+    return Budget(limits.max_tokens, limits.max_cost_usd, limits.max_tool_calls)
+
+
+def _header_value(value: str) -> str:
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(char if " " <= char <= "~" else "?" for char in value)

@@ -1,0 +1,202 @@
+"""One run inside the executor, from its request to its one completion.
+
+The gateway awaits `run`, so nothing of a run lives outside of it. Steering and cancelling come from
+other tasks and only leave a mark; what they mean is done in `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import anyio
+
+from coding_agent.recorder import Recorder
+from coding_agent.run_plan import RunPlan, clean_text, make_plan
+from coding_agent.services import Services
+from coding_agent.session_store import SessionFile
+from coding_agent.translator import CANCELLED_BY_USER, RunTranslator
+from lemon_agent import Agent
+from lemon_ai import AIError
+from lemon_core.errors import LemonError
+from lemon_core.events import Action, ErrorValue
+from lemon_core.logs import get_logger
+from lemon_core.resume import NATIVE_ENGINE, ResumeToken
+from lemon_gateway.executor import RunOptions, Sink, SteerResult
+from lemon_gateway.requests import EngineAction, EngineStarted, ExecutionRequest, SinkMessage
+
+log = get_logger(__name__)
+
+# A reader that has gone must not keep the end of a run.
+LAST_WORDS_S: Final = 1.0
+
+
+class Runner:
+    """The control that the executor's calls carry; `run` is the run's `done`."""
+
+    def __init__(
+        self, request: ExecutionRequest, opts: RunOptions, sink: Sink, services: Services
+    ) -> None:
+        self.run_ref = request.run_id
+        self._request, self._opts = request, opts
+        self._sink, self._services = sink, services
+        self._translator = RunTranslator(self.run_ref)
+        self._preparing = anyio.CancelScope()
+        self._session: SessionFile | None = None
+        self._recorder: Recorder | None = None
+        self._agent: Agent | None = None
+        self._early: list[str] = []
+        self._has_begun = False
+        self._is_cancelled = False
+        self._is_over = False
+
+    # -- control -----------------------------------------------------------------------------
+
+    async def cancel(self) -> None:
+        """Stop the run; may be called at any time and any number of times."""
+        if self._is_over:
+            return
+        self._is_cancelled = True
+        if not self._has_begun:
+            await self._complete(CANCELLED_BY_USER)
+            return
+        self._preparing.cancel()
+        if self._agent is not None:
+            self._agent.abort()
+
+    def steer(self, text: str) -> SteerResult:
+        """Have the model read `text` after the tools that run now."""
+        agent = self._agent
+        if self._is_over or self._is_cancelled or (agent is not None and agent.is_idle):
+            return "error"
+        if agent is None:
+            self._early.append(clean_text(text))
+        else:
+            agent.steer(clean_text(text))
+        return "ok"
+
+    def redirect(self, text: str) -> SteerResult:
+        """Give up the model call in flight, if any, and have the model read `text` at once."""
+        agent = self._agent
+        if agent is None or agent.is_idle or self._is_cancelled:
+            return self.steer(text)
+        agent.redirect(clean_text(text))
+        return "ok"
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Live to the end; the completion is sent when nothing of the run is left."""
+        if self._is_over:
+            return
+        self._has_begun = True
+        failure: ErrorValue = "Cancelled: task_cancelled"  # unless it comes to its end by itself
+        try:
+            failure = await self._attempt()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._complete(failure)
+
+    async def _attempt(self) -> ErrorValue:
+        """None when the agent's own events tell how the run ended."""
+        try:
+            with self._preparing:
+                plan = await make_plan(self._request, self._opts, self._services)
+            if self._is_cancelled:
+                return CANCELLED_BY_USER
+            self._session = plan.session
+            await self._converse(plan)
+        except Exception as exc:  # whatever breaks is this run's end, and nobody else's
+            return _error_of(exc, self._request.run_id)
+        return None
+
+    async def _converse(self, plan: RunPlan) -> None:
+        recorder = self._recorder = Recorder(plan.session, len(plan.history))
+        agent = Agent(
+            replace(plan.config, transform_context=recorder.before_model_call),
+            system_prompt=plan.system_prompt,
+            tools=[recorder.guarded(tool) for tool in plan.tools],
+            messages=plan.history,
+            follow_up_grace_ms=0,
+        )
+        events = agent.subscribe()
+        try:
+            async with anyio.create_task_group() as saving, agent:
+                await self._send(self._opening(plan))
+                for text in self._early:
+                    agent.steer(text)
+                agent.prompt([plan.prompt])
+                self._agent = agent
+                if self._is_cancelled:
+                    agent.abort()
+                while not self._translator.has_ended:
+                    batch = await events.receive_batch()
+                    messages = self._translator.translate(batch)
+                    # The last flush is the completion's own.
+                    if recorder.note(batch) and not self._translator.has_ended:
+                        saving.start_soon(recorder.flush)
+                    await self._send(messages)
+        finally:
+            # Ended from outside, the agent still says how its last steps ended.
+            events.close()
+            with anyio.CancelScope(shield=True):
+                batch = await events.receive_batch()
+            recorder.note(batch)
+            with anyio.move_on_after(LAST_WORDS_S, shield=True):
+                await self._send(self._translator.translate(batch))
+
+    # -- messages ----------------------------------------------------------------------------
+
+    def _opening(self, plan: RunPlan) -> list[SinkMessage]:
+        model = plan.config.model
+        started = EngineStarted(
+            self.run_ref,
+            resume=self._resume(),
+            meta={
+                "cwd": plan.config.cwd,
+                "model": model.id,
+                "provider": model.provider,
+            },
+        )
+        if plan.notice is None:
+            return [started]
+        action = Action(id="lemon.model_notice", kind="note", title=plan.notice)
+        return [started, EngineAction(self.run_ref, action, "completed", ok=True)]
+
+    async def _complete(self, failure: ErrorValue) -> None:
+        """Save, and send the one completion."""
+        if self._is_over:
+            return
+        self._is_over = True
+        last: list[SinkMessage] = []
+        if self._recorder is not None and not await self._recorder.flush():
+            title = "This conversation could not be saved as a whole: see the log."
+            action = Action(id="lemon.session_notice", kind="note", title=title)
+            last.append(EngineAction(self.run_ref, action, "completed", ok=False, level="warning"))
+        # The agent's own last event tells more than the way its task ended.
+        known = None if self._translator.has_ended else failure
+        completion = self._translator.complete(self._resume(), known)
+        if completion is not None:
+            last.append(completion)
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._send(last)
+
+    def _resume(self) -> ResumeToken | None:
+        if self._session is None:
+            return None
+        return ResumeToken(engine=NATIVE_ENGINE, value=self._session.id)
+
+    async def _send(self, messages: Sequence[SinkMessage]) -> None:
+        for message in messages:
+            await self._sink.send(message)
+
+
+def _error_of(exc: Exception, run_id: str) -> ErrorValue:
+    inner: BaseException = exc
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    if isinstance(inner, LemonError | AIError):
+        return {"code": inner.code, "message": str(inner)}
+    log.exception("run.crashed", run_id=run_id)
+    return f"Session terminated: {type(inner).__name__}: {inner}"

@@ -1,0 +1,167 @@
+"""Conversations on disk: one append-only file each, which a person can read.
+
+A line is a JSON object: first the header, then entries, each naming the one before it. What is
+written is never changed, so a crash costs at most what was being written at that moment: a last
+line without its end is dropped when the file is read, and cut off before the next one is added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from coding_agent.session_format import entry_line, header_line, new_entry_id, require_id
+from coding_agent.session_loading import StoredSession, read_session
+from coding_agent.workspace import make_private_folder, printable
+from lemon_agent import AgentMessage
+from lemon_ai import AssistantMessage, Message, ToolResultMessage, UserMessage
+from lemon_core.ids import new_uuid
+from lemon_core.logs import get_logger
+
+log = get_logger(__name__)
+
+MAX_FOLDER_CHARS: Final = 200
+
+
+class SessionFile:
+    """The file of one conversation while a run adds to it.
+
+    `append` only notes the entry; `flush` writes what has been noted, in a worker thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        now_ms: Callable[[], int],
+        *,
+        header: bytes | None = None,
+        stored: StoredSession | None = None,
+    ) -> None:
+        self._path = path
+        self._now_ms = now_ms
+        self._pending = [] if header is None else [header]
+        self._must_create = header is not None
+        self._leaf_id = stored.leaf_id if stored else None
+        self._ids = stored.ids if stored else set()
+        self._torn = stored.torn if stored else None
+        self._lock = anyio.Lock(fast_acquire=True)
+
+    @property
+    def id(self) -> str:
+        """The session's id, which is also the value of its resume token."""
+        return self._path.stem
+
+    def append(self, message: AgentMessage) -> None:
+        """Note a message as the next entry; those of other classes than lemon_ai's are not kept."""
+        if not isinstance(message, UserMessage | AssistantMessage | ToolResultMessage):
+            return
+        entry_id = new_entry_id(self._ids)
+        self._pending.append(entry_line(entry_id, self._leaf_id, self._now_ms(), message))
+        self._ids.add(entry_id)
+        self._leaf_id = entry_id
+
+    async def flush(self) -> bool:
+        """Write what has been noted; False when the disk did not take it.
+
+        It stays noted then, in its order, for the next time.
+        """
+        async with self._lock:
+            while self._pending:
+                lines, self._pending = self._pending, []
+                problem: str | None = "cancelled"
+                try:
+                    problem = await anyio.to_thread.run_sync(self._write, b"".join(lines))
+                finally:
+                    if problem is not None:
+                        self._pending = lines + self._pending
+                if problem is not None:
+                    log.error("session.write_failed", path=str(self._path), reason=problem)
+                    return False
+        return True
+
+    def _write(self, data: bytes) -> str | None:
+        """Add `data` as a whole; what is wrong when that was not possible."""
+        try:
+            fd = self._open()
+            try:
+                self._mend(fd)
+                _append(fd, data)
+            finally:
+                os.close(fd)
+        except OSError as exc:
+            return exc.strerror or type(exc).__name__
+        return None
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        if not self._must_create:
+            return os.open(self._path, flags)
+        make_private_folder(self._path.parent)
+        fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        self._must_create = False
+        return fd
+
+    def _mend(self, fd: int) -> None:
+        """Cut off the torn line that was seen when the file was read."""
+        if self._torn is not None and os.fstat(fd).st_size == self._torn.file_size:
+            os.ftruncate(fd, self._torn.whole_size)
+        self._torn = None
+
+
+class SessionFolder:
+    """The conversations of one agent, by working directory."""
+
+    def __init__(self, agent_dir: Path, now_ms: Callable[[], int]) -> None:
+        self._agent_dir = agent_dir
+        self._now_ms = now_ms
+
+    def new(self, cwd: str) -> SessionFile:
+        """A fresh conversation; its file appears with the first `flush`."""
+        session_id = new_uuid()
+        header = header_line(session_id, self._now_ms(), printable(cwd))
+        return SessionFile(self._path(session_id, cwd), self._now_ms, header=header)
+
+    async def load(self, session_id: str, cwd: str) -> tuple[SessionFile, list[Message]]:
+        """The conversation with this id, ready to be continued.
+
+        Raises `SessionMissing`, also for one of another directory, `SessionInvalid` or
+        `SessionCorrupt`.
+        """
+        require_id(session_id)
+        path = self._path(session_id, cwd)
+        stored = await anyio.to_thread.run_sync(read_session, path, session_id, printable(cwd))
+        return SessionFile(path, self._now_ms, stored=stored), stored.messages
+
+    def spill_dir(self, session_id: str) -> Path:
+        """Where output of this conversation goes that is too large to show."""
+        return self._agent_dir / "spill" / session_id
+
+    def _path(self, session_id: str, cwd: str) -> Path:
+        return self._agent_dir / "sessions" / folder_name(cwd) / f"{session_id}.jsonl"
+
+
+def folder_name(cwd: str) -> str:
+    """A directory as the name of one folder, such as `--home-me-project--`."""
+    name = re.sub(r"[/\\:]+", "-", cwd.lstrip("/\\"))
+    if len(os.fsencode(name)) > MAX_FOLDER_CHARS:
+        digest = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:16]
+        name = f"{printable(name)[:32]}-{digest}"
+    return f"--{name or '--'}--"
+
+
+def _append(fd: int, data: bytes) -> None:
+    size = os.fstat(fd).st_size
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except OSError:
+        os.ftruncate(fd, size)  # a full disk must not leave half an entry in the middle
+        raise

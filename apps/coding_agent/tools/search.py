@@ -1,0 +1,163 @@
+"""`grep`: ripgrep with its ignore rules, bounded in time and output."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+import orjson
+
+from coding_agent.tools.output import Head
+from coding_agent.tools.process import run_process
+from coding_agent.tools.toolset import ToolDef, ToolEnv, bool_param, int_param, schema, text_param
+from lemon_agent import AgentToolResult, ToolCallContext, ToolError
+
+MAX_PATTERN_BYTES: Final = 10_000
+MAX_RESULTS: Final = 100
+MAX_LINE_CHARS: Final = 500
+MAX_BYTES: Final = 50 * 1_024
+MAX_RAW_BYTES: Final = 8 * 1_024 * 1_024
+MAX_ERROR_BYTES: Final = 4_096
+TIMEOUT_MS: Final = 30_000
+
+ShownPath = Callable[[Path], str]
+
+
+async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
+    params = call.params
+    pattern = params["pattern"]
+    if not pattern or "\0" in pattern or len(pattern.encode()) > MAX_PATTERN_BYTES:
+        raise ToolError(f"pattern needs 1 to {MAX_PATTERN_BYTES} bytes, without null characters")
+    path = env.guard.resolve(params.get("path") or ".")
+    program = await anyio.to_thread.run_sync(env.ripgrep.path)
+    output, errors = Head(MAX_RAW_BYTES), Head(MAX_ERROR_BYTES)
+    ending = await run_process(
+        [program, *_flags(params), f"--regexp={pattern}", "--", str(path)],
+        cwd=env.guard.cwd,
+        environ=env.environ,
+        timeout_ms=TIMEOUT_MS,
+        stdout=output.take,
+        stderr=errors.take,
+    )
+    matches = await anyio.to_thread.run_sync(
+        parse_matches, output.data, env.guard.shown, params.get("max_results") or MAX_RESULTS
+    )
+    # With matches, code 2 only says that some file could not be read.
+    if ending.exit_code not in (0, 1, None) and not matches.found:
+        raise ToolError(_problem(bytes(errors.data)))
+    matches.stopped = ending.timed_out
+    return _answer(matches)
+
+
+GREP: Final = ToolDef(
+    name="grep",
+    description=(
+        "Search file contents with a regular expression. Files that git ignores, hidden files and "
+        "binary files are skipped."
+    ),
+    parameters=schema(
+        ("pattern",),
+        pattern=text_param("Regular expression (Rust syntax)."),
+        path=text_param("File or folder; the working directory when left out."),
+        glob=text_param("Only files whose path fits, such as *.py or !tests/**."),
+        case_sensitive=bool_param("Heed upper and lower case; true when left out."),
+        literal=bool_param("Take the pattern as plain text."),
+        context_lines=int_param("Lines to show around each match.", minimum=0),
+        max_results=int_param("How many matches to show; 100 when left out.", minimum=1),
+    ),
+    execute=_grep,
+)
+
+
+@dataclass(slots=True)
+class Matches:
+    """Shown lines, how many matches there are, and what was cut."""
+
+    limit: int
+    lines: list[str] = field(default_factory=list)
+    size: int = 0
+    found: int = 0
+    lines_cut: bool = False
+    output_cut: bool = False
+    count_cut: bool = False
+    stopped: bool = False
+
+    def add(self, line: str) -> None:
+        """Show a line, unless the limits are reached."""
+        self.size += len(line.encode()) + 1
+        self.output_cut = self.output_cut or self.size > MAX_BYTES
+        if not self.output_cut:
+            self.lines.append(line)
+
+
+def parse_matches(output: bytes | bytearray, shown: ShownPath, limit: int) -> Matches:
+    """Readable lines from ripgrep's JSON messages; a last line that was cut off is passed over."""
+    matches = Matches(limit, count_cut=len(output) >= MAX_RAW_BYTES)
+    for raw in output.split(b"\n"):
+        try:
+            message = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            continue
+        kind = message.get("type")
+        matches.found += kind == "match"
+        if kind in ("match", "context") and matches.found <= limit:
+            mark = ":" if kind == "match" else "-"
+            matches.add(_line(message["data"], shown, matches, mark))
+    return matches
+
+
+def _flags(params: Mapping[str, Any]) -> list[str]:
+    # Sorted, so that the same search gives the same answer.
+    flags = ["--json", "--no-config", "--sort=path"]
+    if params.get("case_sensitive") is False:
+        flags.append("--ignore-case")
+    if params.get("literal"):
+        flags.append("--fixed-strings")
+    if params.get("glob"):
+        flags.append(f"--glob={params['glob']}")
+    if params.get("context_lines"):
+        flags.append(f"--context={params['context_lines']}")
+    return flags
+
+
+def _line(data: Mapping[str, Any], shown: ShownPath, matches: Matches, mark: str) -> str:
+    path = shown(Path(_text(data["path"])))
+    text = _text(data["lines"]).rstrip("\r\n")
+    if len(text) > MAX_LINE_CHARS:
+        matches.lines_cut = True
+        text = text[:MAX_LINE_CHARS] + "…"
+    return f"{path}{mark}{data['line_number']}{mark} {text}"
+
+
+def _text(value: Mapping[str, str]) -> str:
+    """ripgrep gives what is not UTF-8 as base64."""
+    if "text" in value:
+        return value["text"]
+    return base64.b64decode(value["bytes"]).decode(errors="replace")
+
+
+def _problem(errors: bytes) -> str:
+    text = errors.decode(errors="replace").strip() or "ripgrep failed"
+    if "regex parse error" in text:
+        text += "\nUse literal=true to search for the text as it is."
+    return text
+
+
+def _answer(matches: Matches) -> AgentToolResult:
+    noun = "match" if matches.found == 1 else "matches"
+    more = " or more" if matches.count_cut or matches.stopped else ""
+    lines = [f"Found {matches.found}{more} {noun}.", *matches.lines]
+    if matches.found > matches.limit:
+        lines.append(f"[Showing the first {matches.limit}. Use max_results for more.]")
+    if matches.output_cut:
+        lines.append(f"[Output cut at {MAX_BYTES} bytes. Narrow the search.]")
+    if matches.lines_cut:
+        lines.append(f"[Long lines cut at {MAX_LINE_CHARS} characters.]")
+    if matches.stopped:
+        lines.append(f"[Stopped after {TIMEOUT_MS} ms. Narrow the search.]")
+    details = {"matches": matches.found, "timed_out": matches.stopped}
+    return AgentToolResult.of_text("\n".join(lines), details=details)

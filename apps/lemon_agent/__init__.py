@@ -1,0 +1,97 @@
+"""lemon_agent: the agent loop, the agent around it, and the model it talks to."""
+
+from lemon_agent.agent import Agent, AgentState, QueueMode
+from lemon_agent.errors import (
+    Aborted,
+    AgentError,
+    AlreadyStreaming,
+    CannotContinue,
+    NoMessages,
+    ToolError,
+)
+from lemon_agent.events import (
+    AgentEnd,
+    AgentEvent,
+    AgentStart,
+    LoopBudgetExhausted,
+    LoopStateTransition,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    RunCanceled,
+    RunFailed,
+    SchemaSnapshotTaken,
+    TerminalEvent,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    TurnEnd,
+    TurnStart,
+)
+from lemon_agent.loop import continue_loop, run_loop
+from lemon_agent.schema_snapshot import SchemaCache, ToolSchemaSnapshot
+from lemon_agent.signal import AbortSignal
+from lemon_agent.states import LoopState
+from lemon_agent.subscription import EventSubscription
+from lemon_agent.transcript import InvalidTranscript, Violation, validate_transcript
+from lemon_agent.types import (
+    AgentContext,
+    AgentMessage,
+    AgentTool,
+    AgentToolResult,
+    Budget,
+    LoopConfig,
+    QueuedMessage,
+    StreamFn,
+    ToolCallContext,
+    standard_messages,
+)
+
+__all__ = [
+    "AbortSignal",
+    "Aborted",
+    "Agent",
+    "AgentContext",
+    "AgentEnd",
+    "AgentError",
+    "AgentEvent",
+    "AgentMessage",
+    "AgentStart",
+    "AgentState",
+    "AgentTool",
+    "AgentToolResult",
+    "AlreadyStreaming",
+    "Budget",
+    "CannotContinue",
+    "EventSubscription",
+    "InvalidTranscript",
+    "LoopBudgetExhausted",
+    "LoopConfig",
+    "LoopState",
+    "LoopStateTransition",
+    "MessageEnd",
+    "MessageStart",
+    "MessageUpdate",
+    "NoMessages",
+    "QueueMode",
+    "QueuedMessage",
+    "RunCanceled",
+    "RunFailed",
+    "SchemaCache",
+    "SchemaSnapshotTaken",
+    "StreamFn",
+    "TerminalEvent",
+    "ToolCallContext",
+    "ToolError",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "ToolSchemaSnapshot",
+    "TurnEnd",
+    "TurnStart",
+    "Violation",
+    "continue_loop",
+    "run_loop",
+    "standard_messages",
+    "validate_transcript",
+]

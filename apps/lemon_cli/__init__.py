@@ -1,0 +1,5 @@
+"""The `lemon` command."""
+
+from lemon_cli.errors import CliError
+
+__all__ = ["CliError"]

@@ -1,0 +1,129 @@
+"""`lemon run`: arguments in, one request out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from lemon_cli.errors import CliError, ExitCode
+from lemon_cli.render import JsonRenderer, Renderer, TextRenderer
+from lemon_cli.run_prompt import RunOptions, run_prompt
+from lemon_cli.session_name import session_key_of, session_word
+from lemon_core.commands import CommandContext
+from lemon_core.ids import run_id
+from lemon_core.runs import RunRequest
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh")
+
+EPILOG = """Examples:
+
+  lemon run "Say hello"
+
+  git diff | lemon run - --session review
+
+  lemon run --session review "And the tests?"
+
+  lemon run --json "List the files" | jq .type"""
+
+
+@app.command(epilog=EPILOG)
+def run(
+    ctx: typer.Context,
+    prompt: Annotated[
+        list[str] | None, typer.Argument(help="The prompt; - reads it from standard input.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Continue this session: a word of your own, or a session key."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent profile that answers.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model, such as openai:gpt-5 or local.")
+    ] = None,
+    thinking: Annotated[
+        str | None, typer.Option(help=f"How hard to think: {', '.join(THINKING_LEVELS)}.")
+    ] = None,
+    cwd: Annotated[
+        Path | None, typer.Option(help="The directory the agent works in [default: this one].")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the prompt from a file.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds until the run is aborted.")
+    ] = 600.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON event per line; the last is the end.")
+    ] = False,
+) -> int:
+    """Send one prompt and stream the answer.
+
+    The answer goes to standard output, tool steps and notes to standard error. With a running
+    server (lemon start) the prompt goes there; otherwise everything runs in this process.
+
+    Exit codes: 0 answered, 1 failed, 2 wrong arguments, 124 timed out, 130 interrupted.
+    """
+    context: CommandContext = ctx.obj
+    text = _prompt(prompt or [], file, context)
+    if thinking is not None and thinking not in THINKING_LEVELS:
+        raise CliError(
+            f"--thinking {thinking!r}: use one of {', '.join(THINKING_LEVELS)}", ExitCode.USAGE
+        )
+    key = session_key_of(session, agent)
+    renderer: Renderer = (JsonRenderer if as_json else TextRenderer)(sys.stdout, sys.stderr)
+    meta: dict[str, object] = {"auto_resume": True}
+    if thinking is not None:
+        meta["thinking_level"] = thinking
+    request = RunRequest.normalize(
+        {
+            "run_id": run_id(),
+            "session_key": key,
+            "agent_id": agent,
+            "prompt": text,
+            "model": model,
+            "cwd": str(_directory(cwd, context)),
+            "meta": meta,
+        }
+    )
+    if session is None:
+        renderer.note(f"session {session_word(key)} (continue with --session {session_word(key)})")
+    return anyio.run(
+        run_prompt, request, RunOptions(timeout_ms=int(timeout * 1000)), context, renderer
+    )
+
+
+def _prompt(words: list[str], file: Path | None, context: CommandContext) -> str:
+    """The prompt from where it was asked for; raises `CliError` with the usage code."""
+    if words and file is not None:
+        raise CliError("give the prompt as arguments or with --file, not both", ExitCode.USAGE)
+    if file is not None:
+        try:
+            text = (context.cwd / file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise CliError(f"--file {file}: {_reason(exc)}", ExitCode.USAGE) from exc
+        source = f"file {file}"
+    elif words == ["-"]:
+        text, source = sys.stdin.read(), "standard input"
+    else:
+        text, source = " ".join(words), "prompt"
+    if not text.strip():
+        raise CliError(
+            f'the {source} is empty: lemon run "your prompt", or - to read standard input',
+            ExitCode.USAGE,
+        )
+    return text
+
+
+def _reason(exc: OSError | UnicodeDecodeError) -> str:
+    return exc.strerror or str(exc) if isinstance(exc, OSError) else "is not UTF-8 text"
+
+
+def _directory(cwd: Path | None, context: CommandContext) -> Path:
+    directory = context.cwd if cwd is None else context.cwd / context.paths.expand(str(cwd))
+    if not directory.is_dir():
+        raise CliError(f"--cwd {cwd}: no such directory", ExitCode.USAGE)
+    return directory.resolve()

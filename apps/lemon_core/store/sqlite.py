@@ -1,0 +1,186 @@
+"""The embedded backend: one SQLite file, one writer that commits in groups, one reader beside it.
+
+The standard library's `sqlite3` is spoken to directly;
+docs/decisions/0001-sqlite-without-sqlalchemy.md says why.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from lemon_core.clock import Clock
+from lemon_core.store.backend import (
+    Delete,
+    Put,
+    Rows,
+    RunRow,
+    RunRows,
+    Write,
+)
+from lemon_core.store.db_thread import DbThread
+from lemon_core.store.errors import StoreCorrupt, StoreTooNew
+from lemon_core.store.sqlite_file import connect, create_private, translate
+from lemon_core.store.sqlite_writer import Batch, BeginRun, GroupWriter
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Version of the tables below; a higher one in the file means that a newer Lemon wrote it."""
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS lemon_store_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS lemon_store_kv ("
+    " table_name TEXT NOT NULL, key_blob BLOB NOT NULL, value_blob BLOB NOT NULL,"
+    " updated_at_ms INTEGER NOT NULL, PRIMARY KEY (table_name, key_blob))",
+    "CREATE TABLE IF NOT EXISTS run_history ("
+    " run_id TEXT PRIMARY KEY, session_key TEXT NOT NULL, started_at_ms INTEGER NOT NULL,"
+    " digest BLOB, finished_at_ms INTEGER, summary_blob BLOB)",
+    "CREATE INDEX IF NOT EXISTS run_history_session ON run_history (session_key, started_at_ms)",
+    "CREATE INDEX IF NOT EXISTS run_history_age ON run_history (started_at_ms)",
+)
+_GET = "SELECT value_blob FROM lemon_store_kv WHERE table_name=? AND key_blob=?"
+_LIST = "SELECT key_blob, value_blob FROM lemon_store_kv WHERE table_name=? ORDER BY key_blob"
+_RECENT = (
+    "SELECT key_blob, value_blob FROM lemon_store_kv WHERE table_name=?"
+    " ORDER BY updated_at_ms DESC, rowid DESC LIMIT ?"
+)
+_RUN_COLUMNS = "run_id, session_key, started_at_ms, digest, finished_at_ms, summary_blob"
+_GET_RUN = f"SELECT {_RUN_COLUMNS} FROM run_history WHERE run_id=?"
+_FINISHED = (
+    f"SELECT {_RUN_COLUMNS} FROM run_history WHERE session_key=? AND summary_blob IS NOT NULL"
+    " ORDER BY started_at_ms DESC, run_id DESC LIMIT ?"
+)
+_CROWDED = (
+    "SELECT session_key FROM run_history WHERE summary_blob IS NOT NULL"
+    " GROUP BY session_key HAVING count(*) > ?"
+)
+_DROP_SURPLUS = (
+    "DELETE FROM run_history WHERE run_id IN (SELECT run_id FROM run_history WHERE session_key=?"
+    " AND summary_blob IS NOT NULL ORDER BY started_at_ms DESC, run_id DESC LIMIT -1 OFFSET ?)"
+)
+
+
+class SqliteBackend:
+    """`Backend` over the file at `path`; the clock stamps rows."""
+
+    def __init__(self, path: Path, clock: Clock, *, timeout_ms: int = 5_000) -> None:
+        self.path = path
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._writer = GroupWriter(self._connect, name="lemon-store-writer", timeout_ms=timeout_ms)
+        self._reader = DbThread(self._connect, name="lemon-store-reader", timeout_ms=timeout_ms)
+
+    async def open(self) -> None:
+        create_private(self.path)
+        self._writer.start()
+        self._reader.start()
+        try:
+            await self._write(self._prepare)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._reader.stop()
+        await self._writer.stop()
+
+    async def ping(self) -> None:
+        await self._read(lambda db: db.execute("SELECT 1").fetchone())
+
+    async def get(self, table: str, key: bytes) -> bytes | None:
+        return await self._read(lambda db: _value(db, table, key))
+
+    async def list(self, table: str) -> Rows:
+        return await self._read(lambda db: db.execute(_LIST, (table,)).fetchall())
+
+    async def list_recent(self, table: str, limit: int) -> Rows:
+        return await self._read(lambda db: db.execute(_RECENT, (table, limit)).fetchall())
+
+    async def put_new(self, table: str, key: bytes, value: bytes) -> bool:
+        return await self.compare_and_swap(table, key, None, value)
+
+    async def compare_and_swap(
+        self, table: str, key: bytes, expected: bytes | None, new: bytes | None
+    ) -> bool:
+        change = self._batch(Delete(table, key) if new is None else Put(table, key, new))
+
+        def swap(db: sqlite3.Connection) -> bool:
+            if _value(db, table, key) != expected:
+                return False
+            return change(db)
+
+        return await self._write(swap)
+
+    async def take(self, table: str, key: bytes) -> bytes | None:
+        removal = self._batch(Delete(table, key))
+
+        def take(db: sqlite3.Connection) -> bytes | None:
+            value = _value(db, table, key)
+            if value is not None:
+                removal(db)
+            return value
+
+        return await self._write(take)
+
+    async def transaction(self, writes: Sequence[Write]) -> None:
+        await self._write(self._batch(*writes))
+
+    async def begin_run(self, row: RunRow) -> bool:
+        return await self._write(self._batch(BeginRun(row)))
+
+    async def get_run(self, run_id: str) -> RunRow | None:
+        found = await self._read(lambda db: db.execute(_GET_RUN, (run_id,)).fetchone())
+        return None if found is None else RunRow(*found)
+
+    async def finished_runs(self, session_key: str, limit: int) -> RunRows:
+        rows = await self._read(lambda db: db.execute(_FINISHED, (session_key, limit)).fetchall())
+        return [RunRow(*row) for row in rows]
+
+    async def sweep_runs(self, *, before_ms: int, keep_per_session: int) -> int:
+        def sweep(db: sqlite3.Connection) -> int:
+            old = "DELETE FROM run_history WHERE started_at_ms<?"
+            gone = db.execute(old, (before_ms,)).rowcount
+            for (session_key,) in db.execute(_CROWDED, (keep_per_session,)).fetchall():
+                gone += db.execute(_DROP_SURPLUS, (session_key, keep_per_session)).rowcount
+            return gone
+
+        return await self._write(sweep)
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, busy_timeout_ms=self._timeout_ms)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._writer.run(work)
+        except sqlite3.Error as exc:
+            raise translate(self.path, exc) from exc
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._reader.run(work)
+        except sqlite3.Error as exc:
+            raise translate(self.path, exc) from exc
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Create the tables, or refuse those of a newer version before anything is touched."""
+        db.execute(_SCHEMA[0])
+        found = db.execute("SELECT value FROM lemon_store_meta WHERE name='format'").fetchone()
+        if found is not None and not str(found[0]).isdecimal():
+            raise StoreCorrupt(f"{self.path}: its format version reads {found[0]!r}")
+        if found is not None and int(found[0]) > FORMAT:
+            raise StoreTooNew(str(self.path), int(found[0]), FORMAT)
+        for statement in _SCHEMA[1:]:
+            db.execute(statement)
+        if found is None:
+            db.execute("INSERT INTO lemon_store_meta VALUES ('format', ?)", (str(FORMAT),))
+
+    def _batch(self, *writes: Write | BeginRun) -> Batch:
+        return Batch(writes, self._clock)
+
+
+def _value(db: sqlite3.Connection, table: str, key: bytes) -> bytes | None:
+    found = db.execute(_GET, (table, key)).fetchone()
+    return None if found is None else found[0]

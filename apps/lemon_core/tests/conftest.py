@@ -1,0 +1,11 @@
+"""Fixtures of lemon_core's own tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Lemon runs on asyncio only (grpc.aio needs it)."""
+    return "asyncio"

@@ -1,0 +1,112 @@
+"""The bus (specification lemon_core 4.3)."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from lemon_core.bus import BACKLOG_LIMIT, Bus, Subscription
+from lemon_core.events import Event, EventPayloadError, RunFailed
+
+pytestmark = pytest.mark.anyio
+
+TOPIC = "run:r"
+
+
+def event(number: int) -> Event:
+    """A numbered event of an unregistered type."""
+    return Event("note", number, {"n": number}, {})
+
+
+async def take(subscription: Subscription, count: int) -> list[int]:
+    with anyio.fail_after(5):
+        return [(await anext(subscription)).ts_ms for _ in range(count)]
+
+
+@pytest.mark.behaviour("lemon_core.9")
+async def test_each_subscription_sees_all_events_in_order_from_its_start() -> None:
+    bus = Bus()
+    bus.publish(TOPIC, event(0))
+    with bus.subscribe(TOPIC) as first, bus.subscribe(TOPIC) as second:
+        for number in range(1, 4):
+            bus.publish(TOPIC, event(number))
+        assert await take(first, 3) == [1, 2, 3]
+        assert await take(second, 3) == [1, 2, 3]
+    assert not bus.has_subscribers(TOPIC)
+
+
+@pytest.mark.behaviour("lemon_core.9")
+async def test_publish_from_skips_its_own_subscription() -> None:
+    bus = Bus()
+    with bus.subscribe(TOPIC) as own, bus.subscribe(TOPIC) as other:
+        bus.publish_from(own, TOPIC, event(1))
+        bus.publish(TOPIC, event(2))
+        assert await take(own, 1) == [2]
+        assert await take(other, 2) == [1, 2]
+
+
+@pytest.mark.behaviour("lemon_core.9")
+async def test_a_slow_or_failed_subscriber_affects_no_one() -> None:
+    backlogs: list[tuple[str, int]] = []
+    bus = Bus(on_backlog=lambda topic, waiting: backlogs.append((topic, waiting)))
+    with bus.subscribe(TOPIC) as slow, bus.subscribe(TOPIC) as quick:
+
+        async def fail() -> None:
+            with bus.subscribe(TOPIC) as doomed:
+                bus.publish(TOPIC, event(0))
+                await anext(doomed)
+                raise RuntimeError("subscriber broke")
+
+        with pytest.raises(RuntimeError, match="subscriber broke"):
+            await fail()
+        assert await take(quick, 1) == [0]
+        for number in range(BACKLOG_LIMIT + 5):
+            bus.publish(TOPIC, event(number))
+            assert await take(quick, 1) == [number]
+        assert backlogs == [(TOPIC, BACKLOG_LIMIT)]
+        assert len(await slow.receive_batch()) == 256
+
+
+@pytest.mark.behaviour("lemon_core.9")
+async def test_publishing_from_threads_keeps_each_publishers_order() -> None:
+    bus = Bus()
+    start = threading.Barrier(2)
+
+    def publish(base: int) -> None:
+        start.wait(5)
+        for number in range(base, base + 500):
+            bus.publish(TOPIC, event(number))
+
+    with bus.subscribe(TOPIC) as subscription:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, publish, 0)
+            tasks.start_soon(anyio.to_thread.run_sync, publish, 1_000)
+            seen = await take(subscription, 1_000)
+    assert [n for n in seen if n < 1_000] == list(range(500))
+    assert [n for n in seen if n >= 1_000] == list(range(1_000, 1_500))
+
+
+async def test_a_stopped_bus_ends_subscriptions_and_ignores_publishers() -> None:
+    bus = Bus()
+    with bus.subscribe(TOPIC) as subscription:
+        bus.publish(TOPIC, event(1))
+        bus.stop()
+        bus.publish(TOPIC, event(2))
+        with anyio.fail_after(5):
+            assert [item.ts_ms async for item in subscription] == [1]
+
+
+@pytest.mark.behaviour("lemon_core.8")
+async def test_a_wrong_payload_raises_in_development_and_is_coerced_in_production() -> None:
+    wrong = {"run_id": "r", "reason": "x", "extra": 1}
+    with pytest.raises(EventPayloadError):
+        Bus(strict=True).publish_event(TOPIC, "run_failed", wrong)
+    relaxed = Bus(strict=False)
+    assert relaxed.publish_event(TOPIC, "run_failed", wrong).payload == RunFailed(
+        run_id="r", reason="x"
+    )
+    hopeless = {"reason": 3}
+    assert relaxed.publish_event(TOPIC, "run_failed", hopeless).payload is hopeless

@@ -1,0 +1,211 @@
+"""From a request to a command: agent, resume, directory, model, authority, in this order.
+
+Nothing here writes; errors leave no trace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from lemon_core import session_key as session_keys
+from lemon_core.config.model import LemonConfig, Profile
+from lemon_core.errors import LemonError
+from lemon_core.execution_context import ExecutionContext
+from lemon_core.logs import get_logger
+from lemon_core.paths import PathSettings, default_cwd
+from lemon_core.resume import (
+    ChatState,
+    ConversationKey,
+    ResumeToken,
+    resume_conversation,
+    session_conversation,
+)
+from lemon_core.runs import ExecutionCommand, Lane, RunRequest
+from lemon_core.store.errors import StoreError
+from lemon_core.store.wrappers import SessionSettings
+from lemon_router.errors import Rejected
+from lemon_router.policy import (
+    AuthorityError,
+    Caller,
+    PolicyLayers,
+    build_context,
+    effective_policy,
+)
+from lemon_router.requests import Submission
+
+log = get_logger("lemon_router.builder")
+
+THINKING_LEVELS: Final = frozenset({"off", "minimal", "low", "medium", "high", "xhigh"})
+LANES: Final[Mapping[object, Lane]] = {
+    "main": "main",
+    "subagent": "subagent",
+    "background_exec": "background_exec",
+}
+
+
+class ChatStates(Protocol):
+    """What sessions may resume (core's `ChatStateStore`)."""
+
+    async def get(self, session_key: str) -> ChatState | None:
+        """The stored state; None when there is none or it has expired."""
+
+
+class Settings(Protocol):
+    """The sticky choices of sessions (core's `SessionSettingsStore`)."""
+
+    async def get(self, session_key: str) -> SessionSettings:
+        """The session's choices; all None when it made none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Resolves requests against configuration and stores."""
+
+    config: LemonConfig
+    paths: PathSettings
+    chat_states: ChatStates
+    settings: Settings
+    policies: PolicyLayers
+
+    async def build(
+        self, request: RunRequest, run_id: str, caller: Caller, now_ms: int
+    ) -> Submission:
+        """The submission that `request` becomes; raises `Rejected`."""
+        session_key = self._session_key(request)
+        if request.queue_mode != "collect":
+            raise Rejected(
+                "unsupported_queue_mode",
+                f"queue mode {request.queue_mode} is not available; use collect",
+            )
+        profile = self._profile(request.agent_id)
+        token, source = await self._resume(request, session_key)
+        cwd = self._cwd(request)
+        context = await self._context(
+            request, run_id, session_key, cwd, profile=profile, caller=caller, now_ms=now_ms
+        )
+        meta = await self._meta(request, session_key, profile, source)
+        key: ConversationKey = (
+            session_conversation(session_key) if token is None else resume_conversation(token)
+        )
+        command = ExecutionCommand(
+            run_id=run_id,
+            session_key=session_key,
+            prompt=request.prompt,
+            images=request.images,
+            conversation_key=key,
+            execution_context=context,
+            cwd=context.workspace.cwd,
+            resume=token,
+            lane=LANES.get(request.meta.get("lane"), "main"),
+            tool_policy=context.capabilities,
+            meta=meta,
+        )
+        return Submission(command, key, request.queue_mode, source == "explicit")
+
+    async def late_resume(self, session_key: str) -> ResumeToken | None:
+        """What a queued run of this session may continue from by now."""
+        state = await self.chat_states.get(session_key)
+        return None if state is None else state.native_resume()
+
+    def auto_resumes(self, meta: Mapping[str, object]) -> bool:
+        """True when a request without a token continues what its session did last."""
+        if meta.get("disable_auto_resume"):
+            return False
+        return self.config.gateway.auto_resume or meta.get("auto_resume") is True
+
+    @staticmethod
+    def _session_key(request: RunRequest) -> str:
+        key = request.session_key or session_keys.main(request.agent_id)
+        if not session_keys.is_valid(key):
+            raise Rejected("invalid_session_key", f"{key!r} is not a session key")
+        return key
+
+    def _profile(self, agent_id: str) -> Profile:
+        profile = self.config.profiles.get(agent_id)
+        if profile is None:
+            known = ", ".join(sorted(self.config.profiles))
+            raise Rejected("unknown_agent_id", f"no agent {agent_id!r}; configured: {known}")
+        return profile
+
+    async def _resume(
+        self, request: RunRequest, session_key: str
+    ) -> tuple[ResumeToken | None, str | None]:
+        if request.resume is not None:
+            if not request.resume.may_resume_top_level():
+                raise Rejected(
+                    "unsupported_resume_engine",
+                    f"a run cannot resume a session of engine {request.resume.engine!r}",
+                )
+            return request.resume, "explicit"
+        if not self.auto_resumes(request.meta):
+            return None, None
+        try:
+            token = await self.late_resume(session_key)
+        except LemonError as exc:
+            log.warning("resume.unreadable", session_key=session_key, error=str(exc))
+            return None, None
+        return (token, "auto") if token is not None else (None, None)
+
+    def _cwd(self, request: RunRequest) -> str:
+        meta_cwd = request.meta.get("cwd")
+        asked = request.cwd or (meta_cwd if isinstance(meta_cwd, str) else None)
+        if not asked or not asked.strip():
+            return str(default_cwd(self.config.gateway.default_cwd, self.paths).resolve())
+        try:
+            directory = os.path.realpath(self.paths.expand(asked.strip()))
+        except ValueError as exc:
+            raise Rejected("invalid_cwd", "the working directory has a null character") from exc
+        if not os.path.isdir(directory):
+            raise Rejected("invalid_cwd", f"working directory {directory} does not exist")
+        return directory
+
+    async def _context(
+        self,
+        request: RunRequest,
+        run_id: str,
+        session_key: str,
+        cwd: str,
+        *,
+        profile: Profile,
+        caller: Caller,
+        now_ms: int,
+    ) -> ExecutionContext:
+        try:
+            policy = await effective_policy(
+                request, session_key, caller, self.policies, profile.tool_policy
+            )
+            return build_context(
+                request,
+                run_id=run_id,
+                session_key=session_key,
+                cwd=cwd,
+                policy=policy,
+                caller=caller,
+                now_ms=now_ms,
+            )
+        except AuthorityError as exc:
+            raise Rejected(exc.code, exc.detail) from exc
+        except StoreError as exc:
+            # A stored layer that cannot be read must not turn into an unrestricted run.
+            raise Rejected("policy_unreadable", str(exc)) from exc
+
+    async def _meta(
+        self, request: RunRequest, session_key: str, profile: Profile, source: str | None
+    ) -> dict[str, object]:
+        sticky = await self.settings.get(session_key)
+        meta = dict(request.meta)
+        model = request.model or meta.get("model") or sticky.model or profile.model
+        level = meta.get("thinking_level") or sticky.thinking_level
+        chosen: dict[str, object] = {
+            "origin": request.origin,
+            "agent_id": request.agent_id,
+            "model": model or self.config.defaults.model,
+            "thinking_level": level if level in THINKING_LEVELS else None,
+            "resume_source": source,
+            "system_prompt": meta.get("system_prompt") or profile.system_prompt,
+        }
+        meta.update({key: value for key, value in chosen.items() if value is not None})
+        return meta

@@ -1,0 +1,1 @@
+"""Programs and rules that build, check and run the workspace."""

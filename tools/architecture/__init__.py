@@ -1,0 +1,1 @@
+"""The dependency policy of the apps and the checks that the build runs over it."""

@@ -1,0 +1,1 @@
+"""The parts of `tools/bazelw`. Standard library only: this runs before anything is installed."""

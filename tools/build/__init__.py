@@ -1,0 +1,1 @@
+"""Starlark rules of the workspace and the programs that they run."""
