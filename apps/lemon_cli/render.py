@@ -48,7 +48,8 @@ class JsonRenderer:
 
     def event(self, event: Event) -> None:
         """Write the event's map form."""
-        print(json.dumps(event.to_map(), ensure_ascii=False), file=self._stdout, flush=True)
+        line = json.dumps(event.to_map(), ensure_ascii=False, separators=(",", ":"))
+        print(line, file=self._stdout, flush=True)
 
     def note(self, text: str) -> None:
         """Notes never disturb the stream that a script reads."""

@@ -171,7 +171,7 @@ def check_socket_path(path: Path) -> None:
 
 
 def private_dir(path: Path) -> None:
-    """Make sure that the folder exists; it and its parent are for their owner alone (0700) when new.
+    """Make sure that the folder exists; new, it and its parent are for their owner alone (0700).
 
     Raises `StateDirUnusable`.
     """

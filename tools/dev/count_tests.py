@@ -30,8 +30,8 @@ class Counts:
 def count(lines: Iterable[str], bazel_exit_code: int) -> Counts:
     """Count the targets in a stream of build events.
 
-    A target that could not be analysed, built or started has no result and counts as failed. Where Bazel
-    failed and no target tells of it (a broken BUILD file), the build itself is the failure.
+    A target that could not be analysed, built or started has no result and counts as failed. Where
+    Bazel failed and no target tells of it (a broken BUILD file), the build itself is the failure.
     """
     wanted: set[str] = set()
     passed: set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import sys
@@ -50,7 +51,8 @@ def _run(place: Path, name: str, caches: Sequence[str] = (), options: str = "myp
 
 
 def _rows(path: Path) -> dict[str, bytes]:
-    return dict(sqlite3.connect(path).execute("SELECT path, data FROM files2"))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT path, data FROM files2"))
 
 
 def test_a_library_is_analysed_once_and_reported_on_once(place: Path) -> None:
