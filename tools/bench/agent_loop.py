@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,30 +125,32 @@ class Loop:
             raise BenchError(f"a run failed: {event.detail}")
 
 
-async def milliseconds(one: Callable[[], Awaitable[None]], runs: int) -> float:
-    """The middle of what `one` takes, over batches of runs."""
+Kind = Callable[[], Awaitable[None]]
+
+
+async def milliseconds(kinds: Mapping[str, Kind], runs: int) -> dict[str, float]:
+    """The middle of what each kind of run takes, over batches of runs.
+
+    The kinds take turns, so that what else the machine does hits all of them.
+    """
     batch = min(BATCH, runs)
-    await one()
-    values: list[float] = []
+    values: dict[str, list[float]] = {name: [] for name in kinds}
+    for one in kinds.values():
+        await one()
     for _ in range(max(1, runs // batch)):
-        began = time.perf_counter()
-        for _ in range(batch):
-            await one()
-        values.append((time.perf_counter() - began) * 1000 / batch)
-    return percentile(values, 50)
+        for name, one in kinds.items():
+            began = time.perf_counter()
+            for _ in range(batch):
+                await one()
+            values[name].append((time.perf_counter() - began) * 1000 / batch)
+    return {name: percentile(taken, 50) for name, taken in values.items()}
 
 
-def rows(
-    *,
-    stream_ms: float,
-    turn_ms: float,
-    agent_ms: float,
-    one_call_ms: float,
-    many_calls_ms: float,
-    stream_per_call_ms: float,
-) -> list[Row]:
-    """The table, from the middle times of the measured runs."""
-    per_call_ms = (many_calls_ms - one_call_ms) / (CALLS - 1)
+def rows(taken_ms: Mapping[str, float]) -> list[Row]:
+    """The table, from the middle times of the kinds of runs."""
+    stream_ms, turn_ms, agent_ms = taken_ms["stream"], taken_ms["turn"], taken_ms["agent"]
+    per_call_ms = (taken_ms["calls"] - taken_ms["call"]) / (CALLS - 1)
+    stream_per_call_ms = (taken_ms["calls' streams"] - taken_ms["call's streams"]) / (CALLS - 1)
     return [
         Row("turns per second", 1000 / turn_ms, "1/s"),
         Row("turns per second of an agent with a subscription", 1000 / agent_ms, "1/s"),
@@ -172,16 +174,16 @@ async def measure(runs: int) -> list[Row]:
             tool_schema_snapshot=SchemaCache().snapshot(tools),
         )
         loop = Loop(adapter, client, config, AgentContext("Be brief.", (), tools))
-        one_stream = await milliseconds(lambda: loop.tool_stream(1), runs)
-        many_streams = await milliseconds(lambda: loop.tool_stream(CALLS), runs)
-        return rows(
-            stream_ms=await milliseconds(loop.stream, runs),
-            turn_ms=await milliseconds(loop.turn, runs),
-            agent_ms=await milliseconds(loop.agent_turn, runs),
-            one_call_ms=await milliseconds(lambda: loop.tool_turn(1), runs),
-            many_calls_ms=await milliseconds(lambda: loop.tool_turn(CALLS), runs),
-            stream_per_call_ms=(many_streams - one_stream) / (CALLS - 1),
-        )
+        kinds: dict[str, Kind] = {
+            "stream": loop.stream,
+            "turn": loop.turn,
+            "agent": loop.agent_turn,
+            "call": lambda: loop.tool_turn(1),
+            "calls": lambda: loop.tool_turn(CALLS),
+            "call's streams": lambda: loop.tool_stream(1),
+            "calls' streams": lambda: loop.tool_stream(CALLS),
+        }
+        return rows(await milliseconds(kinds, runs))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

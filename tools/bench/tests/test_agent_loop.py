@@ -22,14 +22,16 @@ def test_the_loop_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_overheads_are_what_is_left_without_the_model() -> None:
-    rows = agent_loop.rows(
-        stream_ms=1.0,
-        turn_ms=1.5,
-        agent_ms=1.75,
-        one_call_ms=4.0,
-        many_calls_ms=4.0 + 9 * 0.25,
-        stream_per_call_ms=0.125,
-    )
+    taken_ms = {
+        "stream": 1.0,
+        "turn": 1.5,
+        "agent": 1.75,
+        "call": 4.0,
+        "calls": 4.0 + 9 * 0.25,
+        "call's streams": 2.0,
+        "calls' streams": 2.0 + 9 * 0.125,
+    }
+    rows = agent_loop.rows(taken_ms)
     values = {row.name: row.value for row in rows}
     assert values["overhead per turn"] == 0.5
     assert values["overhead per turn, agent with a subscription"] == 0.75
