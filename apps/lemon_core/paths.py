@@ -74,6 +74,14 @@ def project_config(cwd: Path) -> Path:
     return cwd / ".lemon" / "config.toml"
 
 
+def node_roots(configured: str | None, paths: PathSettings) -> tuple[str, ...]:
+    """The directories that this node lends to runs of other machines, links resolved.
+
+    That is its default working directory: a peer's token opens no other part of the file system.
+    """
+    return (os.path.realpath(default_cwd(configured, paths)),)
+
+
 def default_cwd(configured: str | None, paths: PathSettings) -> Path:
     """The working directory of a run that names none: configured, else home, else the process's.
 

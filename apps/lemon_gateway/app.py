@@ -52,7 +52,9 @@ def _gateway(runtime: CoreRuntime, executor: ConfiguredExecutor) -> Runtime:
         telemetry=runtime.telemetry,
         clock=runtime.clock,
         paths=runtime.paths,
-        settings=GatewaySettings.of_section(runtime.config.gateway, runtime.env.node_name),
+        settings=GatewaySettings.of_section(
+            runtime.config.gateway, runtime.env.node_name, runtime.paths
+        ),
         custom_checks=lambda: runtime.capabilities.contributions(CUSTOM_CHECKS),
     )
 

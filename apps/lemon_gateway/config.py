@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lemon_core.config.gateway import GatewaySection
 from lemon_core.journal import JournalLimits
-from lemon_core.paths import PathSettings
+from lemon_core.paths import PathSettings, node_roots
 from lemon_core.workspace import is_inside
 from lemon_gateway.errors import WorkspaceEscape
 from lemon_gateway.requests import ExecutionRequest
@@ -29,13 +29,18 @@ class GatewaySettings:
     engine_lock_max_hold_ms: int | None = 300_000
     engine_lock_reap_interval_ms: int | None = None
     journal: JournalLimits = field(default_factory=JournalLimits)
+    # Where runs of peers on other machines may work; None is anywhere.
+    peer_roots: tuple[str, ...] | None = None
 
     @classmethod
-    def of_section(cls, section: GatewaySection, node_name: str) -> GatewaySettings:
+    def of_section(
+        cls, section: GatewaySection, node_name: str, paths: PathSettings
+    ) -> GatewaySettings:
         """The settings in `[gateway]`; `node_name` is core's name of this node."""
         rpc = section.rpc
         return cls(
             node_id=rpc.node_id or node_name,
+            peer_roots=node_roots(section.default_cwd, paths),
             max_concurrent_runs=section.max_concurrent_runs,
             require_engine_lock=section.require_engine_lock,
             engine_lock_timeout_ms=section.engine_lock_timeout_ms,

@@ -98,6 +98,7 @@ class ExecutionService(execution_pb2_grpc.ExecutionServiceServicer):
             request.command,
             now_ms=self._clock.now_ms(),
             expected_node_id=self._runtime.node_id,
+            allowed_roots=None if peer.local else self._runtime.peer_roots,
         )
         if request.command_digest and request.command_digest != command.digest():
             raise RunIdConflict(command.run_id)

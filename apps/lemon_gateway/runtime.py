@@ -68,6 +68,7 @@ class Runtime:
         custom_checks: Callable[[], Iterable[object]] = tuple,
     ) -> None:
         self.node_id = settings.node_id
+        self.peer_roots = settings.peer_roots
         self.epoch = new_uuid()
         self.bus = bus
         self.journal = Journal(

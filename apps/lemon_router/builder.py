@@ -15,7 +15,7 @@ from lemon_core.config.model import LemonConfig, Profile
 from lemon_core.errors import LemonError
 from lemon_core.execution_context import ExecutionContext
 from lemon_core.logs import get_logger
-from lemon_core.paths import PathSettings, default_cwd
+from lemon_core.paths import PathSettings, default_cwd, node_roots
 from lemon_core.resume import (
     ChatState,
     ConversationKey,
@@ -26,6 +26,7 @@ from lemon_core.resume import (
 from lemon_core.runs import ExecutionCommand, Lane, RunRequest
 from lemon_core.store.errors import StoreError
 from lemon_core.store.wrappers import SessionSettings
+from lemon_core.workspace import is_inside
 from lemon_router.errors import Rejected
 from lemon_router.policy import (
     AuthorityError,
@@ -82,7 +83,7 @@ class Builder:
             )
         profile = self._profile(request.agent_id)
         token, source = await self._resume(request, session_key)
-        cwd = self._cwd(request)
+        cwd = self._cwd(request, caller)
         context = await self._context(
             request, run_id, session_key, cwd, profile=profile, caller=caller, now_ms=now_ms
         )
@@ -149,7 +150,7 @@ class Builder:
             return None, None
         return (token, "auto") if token is not None else (None, None)
 
-    def _cwd(self, request: RunRequest) -> str:
+    def _cwd(self, request: RunRequest, caller: Caller) -> str:
         meta_cwd = request.meta.get("cwd")
         asked = request.cwd or (meta_cwd if isinstance(meta_cwd, str) else None)
         if not asked or not asked.strip():
@@ -158,6 +159,10 @@ class Builder:
             directory = os.path.realpath(self.paths.expand(asked.strip()))
         except ValueError as exc:
             raise Rejected("invalid_cwd", "the working directory has a null character") from exc
+        if caller.confined:
+            roots = node_roots(self.config.gateway.default_cwd, self.paths)
+            if not any(is_inside(directory, root) for root in roots):
+                raise Rejected("workspace_escape", f"{directory} is not lent to runs from outside")
         if not os.path.isdir(directory):
             raise Rejected("invalid_cwd", f"working directory {directory} does not exist")
         return directory

@@ -31,7 +31,7 @@ class Caller:
     """Who submits, as verified by the connection: never taken from the message.
 
     `origins` None means any. `policy` is the ceiling of everything this caller starts. `admin` may
-    see and end the runs of others.
+    see and end the runs of others. Runs of a `confined` caller work inside the node's own roots.
     """
 
     id: str = "operator"
@@ -39,6 +39,7 @@ class Caller:
     origins: frozenset[str] | None = None
     policy: ToolPolicy = field(default_factory=ToolPolicy.full_access)
     admin: bool = True
+    confined: bool = False
 
     def may_use_origin(self, origin: str) -> bool:
         """True when the caller's credentials cover requests of this origin."""

@@ -76,6 +76,7 @@ def caller_of(peer: Peer) -> Caller:
         origins=OUTSIDE_ORIGINS if peer.origins is None else peer.origins,
         policy=peer.policy or ToolPolicy.of_profile("safe_mode"),
         admin=peer.is_admin,
+        confined=True,
     )
 
 

@@ -41,6 +41,8 @@ from lemon_gateway.runtime import Runtime
 
 SESSION = "agent:default:main"
 NOW_MS = 1_700_000_000_000
+PEER_ROOT = "/tmp"
+"""Where runs of peers on other machines may work."""
 
 
 async def settle() -> None:
@@ -59,7 +61,7 @@ def context(
         agent_id="default",
         principal=Principal(kind="operator", id="test"),
         provenance=Provenance(origin="test"),
-        workspace=workspace or Workspace.at("/tmp"),
+        workspace=workspace or Workspace.at(PEER_ROOT),
         capabilities=ToolPolicy.full_access(),
         now_ms=NOW_MS,
     )
@@ -268,7 +270,7 @@ async def running_gateway(
             telemetry=telemetry,
             clock=time,
             paths=PathSettings(home),
-            settings=settings or GatewaySettings(node_id="node-1"),
+            settings=settings or GatewaySettings(node_id="node-1", peer_roots=(PEER_ROOT,)),
         )
         await stack.enter_async_context(runtime.serving())
         chat_states = ChatStateStore(store, time)

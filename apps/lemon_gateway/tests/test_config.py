@@ -15,10 +15,11 @@ from lemon_gateway.errors import WorkspaceEscape
 from lemon_gateway.tests.fakes import request
 
 
-def test_settings_come_from_the_section() -> None:
+def test_settings_come_from_the_section(tmp_path: Path) -> None:
     """Specification lemon_gateway 12: defaults, and values that are set."""
-    assert GatewaySettings.of_section(GatewaySection(), "host-1") == GatewaySettings(
-        node_id="host-1"
+    paths = PathSettings(tmp_path)
+    assert GatewaySettings.of_section(GatewaySection(), "host-1", paths) == GatewaySettings(
+        node_id="host-1", peer_roots=(str(tmp_path.resolve()),)
     )
     section = GatewaySection.model_validate(
         {
@@ -28,7 +29,7 @@ def test_settings_come_from_the_section() -> None:
             "rpc": {"node_id": "east", "journal_max_events": 5, "journal_retention_ms": 3},
         }
     )
-    settings = GatewaySettings.of_section(section, "host-1")
+    settings = GatewaySettings.of_section(section, "host-1", paths)
     assert (settings.node_id, settings.max_concurrent_runs) == ("east", 7)
     assert not settings.require_engine_lock
     assert settings.engine_lock_reap_interval_ms == 9

@@ -14,6 +14,7 @@ import pytest
 
 from lemon.execution.v1 import execution_pb2 as pb
 from lemon.execution.v1 import execution_pb2_grpc
+from lemon_core.execution_context import Workspace
 from lemon_core.rpc.auth import TokenRow
 from lemon_core.rpc.channel import metadata_for
 from lemon_core.rpc.commands import command_to_message
@@ -246,6 +247,21 @@ async def test_runs_over_tcp_have_the_peer_s_policy_and_origin() -> None:
         assert policies["run_1"].allowed("task")
         assert not policies["run_2"].allowed("task")
         assert policies["run_2"].allowed("read")
+
+
+async def test_a_run_over_tcp_works_only_where_this_node_lets_it() -> None:
+    """Specification lemon_gateway 5.4: a workspace outside the node's own roots is refused."""
+    outside = command("run_1", workspace=Workspace.at("/usr"))
+    async with calling() as (caller, gateway, _):
+        assert await refused(caller.submit(outside)) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "context_invalid",
+        )
+        assert gateway.runtime.list_runs([], None) == []
+    with socket_dir() as folder:
+        async with calling(UnixListen(folder / "gateway.sock")) as (caller, gateway, _):
+            await caller.submit(outside, None)
+            await gateway.executor.run("run_1")
 
 
 async def test_the_unix_socket_is_private_and_its_peer_may_do_everything() -> None:

@@ -177,6 +177,8 @@ async def test_every_call_over_tcp_shows_a_token_and_runs_under_its_policy() -> 
             assert not context.capabilities.allowed("write")
             other = await bob.submit_run(request("run_b", origin="unknown"))
             assert (other.status, other.reason) == ("rejected", "origin_not_allowed")
+            outside = await bob.submit_run(request("run_c", origin="node", cwd="/"))
+            assert (outside.status, outside.reason) == ("rejected", "workspace_escape")
             await bob.submit_run(request("run_b", origin="node", session_key="agent:default:main"))
             await s.engine.wait_submitted("run_b")
             for foreign in (bob.get_run("run_a"), bob.abort_run("run_a"), bob.admission("run_a")):
