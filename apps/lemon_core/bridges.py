@@ -184,6 +184,12 @@ class EngineRuntime(Protocol):
     async def health(self) -> HealthReport:
         """All checks, the node's identity and its bus."""
 
+    async def shares_bus(self) -> bool:
+        """True when the runs publish on the caller's own bus, which then needs no stream of them.
+
+        Raises when that cannot be found out now.
+        """
+
     async def submit_execution(self, command: ExecutionCommand) -> SubmitReceipt:
         """Queue `command`; idempotent by run id.
 

@@ -152,6 +152,10 @@ class Runtime:
             await self.scheduler.submit(request)
         return self._receipt(run_id, "accepted")
 
+    async def shares_bus(self) -> bool:
+        """See `EngineRuntime`: callers in this process are on the runtime's own bus."""
+        return True
+
     async def cancel_by_run_id(self, run_id: str, reason: str = "user_requested") -> None:
         """See `EngineRuntime.cancel_by_run_id`."""
         await self.cancel(run_id, reason)

@@ -20,6 +20,7 @@ from lemon_core.errors import LemonError
 from lemon_core.journal import Journal, JournalLimits
 from lemon_core.logs import get_logger
 from lemon_core.runtime import Runtime
+from lemon_core.store.wrappers import POLICY_TABLES, SETTINGS
 from lemon_router.admission import AdmissionStore
 from lemon_router.builder import Builder
 from lemon_router.config import engine_target, serves_rpc
@@ -28,6 +29,10 @@ from lemon_router.router import Router
 from lemon_router.views import Views
 
 log = get_logger("lemon_router.app")
+
+
+# Small and seldom written: mirrored, so that a submission waits for no read.
+READ_FOR_EVERY_RUN = (*POLICY_TABLES.values(), SETTINGS)
 
 
 class NoEngine(LemonError):
@@ -45,6 +50,8 @@ class NoEngine(LemonError):
 async def component(runtime: Runtime) -> AsyncIterator[None]:
     """The router, registered as `router` in the runtime's capabilities."""
     async with AsyncExitStack() as stack:
+        for table in READ_FOR_EVERY_RUN:
+            await runtime.store.register_cached_table(table)
         engine = await _engine(runtime, stack)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         # After the service has stopped: cancelled earlier, it could not send what it still has.

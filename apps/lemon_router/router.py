@@ -46,6 +46,7 @@ from lemon_router.run_process import RunProcess
 
 log = get_logger("lemon_router.router")
 
+SHUTTING_DOWN: Final = "shutting_down"
 SWEEP_INTERVAL_MS: Final = 3_600_000
 HERE: Final = Caller()
 """The caller of in-process submissions: whoever runs this process."""
@@ -108,6 +109,8 @@ class Router:
         try:
             return await self._submit(normal, run_id, caller)
         except Rejected as exc:
+            if exc.reason == SHUTTING_DOWN:
+                return SubmitResult("unavailable", run_id, str(exc))
             return SubmitResult("rejected", run_id, exc.reason, detail=exc.detail)
         except StoreError as exc:
             unknown = isinstance(exc, StoreUnavailable) and exc.outcome_unknown
@@ -115,11 +118,31 @@ class Router:
             return SubmitResult(status, run_id, f"{exc.code}: {exc}")
 
     async def _submit(self, request: RunRequest, run_id: str, caller: Caller) -> SubmitResult:
-        known = self._records.get(run_id) or await self._admissions.get(run_id)
-        if known is not None:
-            return _known(known, request)
+        live = self._records.get(run_id)
+        if live is not None:
+            return _known(live, request)
+        try:
+            admitted = await self._admit(request, run_id, caller)
+        except Rejected:
+            # A known run is answered as such, whatever would be said of it now.
+            stored = await self._admissions.get(run_id)
+            if stored is None:
+                raise
+            return _known(stored, request)
+        if isinstance(admitted, Admission):
+            return _known(admitted, request)
+        submission = admitted
+        relay = RunRelay(submission, bus=self._bus, journal=self._journal, clock=self._clock)
+        self._coordinator.submit(submission, relay)
+        self._on_submit(submission)
+        return SubmitResult("accepted", run_id)
+
+    async def _admit(
+        self, request: RunRequest, run_id: str, caller: Caller
+    ) -> Submission | Admission:
+        """The submission, with its record stored; or the record that has the run id already."""
         if self._refusing:
-            return SubmitResult("unavailable", run_id, "the router is shutting down")
+            raise Rejected(SHUTTING_DOWN, "the router is shutting down")
         if not caller.may_use_origin(request.origin):
             raise Rejected("origin_not_allowed", f"origin {request.origin!r} is not allowed here")
         if not request.prompt.strip() and not request.images:
@@ -132,15 +155,12 @@ class Router:
         admission = new_admission(
             request, submission, owner=caller.id, order=self._order, now_ms=now
         )
+        # The put is the look-up: a fresh id, which is nearly every one, costs no read.
         if not await self._admissions.put_new(admission):
-            winner = await self._admissions.get(run_id)
-            return _known(winner or admission, request)
+            return await self._admissions.get(run_id) or admission
         self._records[run_id] = admission
         self._owners[run_id] = caller.id
-        relay = RunRelay(submission, bus=self._bus, journal=self._journal, clock=self._clock)
-        self._coordinator.submit(submission, relay)
-        self._on_submit(submission)
-        return SubmitResult("accepted", run_id)
+        return submission
 
     # Aborting and steering
 

@@ -40,6 +40,7 @@ RETRY_BASE_MS: Final = 100
 RETRY_MAX_MS: Final = 2_000
 ABORT_GRACE_MS: Final = 150
 LOSS_GRACE_MS: Final = 200
+CHECK_INTERVAL_MS: Final = 15_000
 
 
 class RunProcess:
@@ -164,19 +165,44 @@ class RunProcess:
 
     async def _follow(self) -> None:
         """Notice a run that the gateway lost, or whose end did not come over the bus."""
-        try:
-            async with aclosing(self._engine.subscribe(self.run_id)) as stream:
-                async for _ in stream:
-                    pass
-            reason = "stream_ended"
-        except (RunNotFound, StreamLost) as exc:
-            reason = exc.code
+        reason = await self._checked_for() if await self._shares_bus() else await self._streamed()
         await self._clock.sleep(LOSS_GRACE_MS)
         snapshot = await self._snapshot()
         if snapshot is not None and snapshot.terminal is not None:
             self._end_from(snapshot)
         else:
             self._synthesize({"code": "gateway_run_down", "detail": reason})
+
+    async def _shares_bus(self) -> bool:
+        try:
+            return await self._engine.shares_bus()
+        except (LemonError, OSError):
+            return False
+
+    async def _checked_for(self) -> str:
+        """Returns when a gateway on this bus no longer works on the run.
+
+        Its events are here by themselves, the end included: a stream of them would double the cost
+        of a run. This is for the case that should not be, so it is looked for seldom.
+        """
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL_MS)
+            try:
+                snapshot = await self._engine.get_run(self.run_id)
+            except (LemonError, OSError):
+                continue
+            if snapshot is None or snapshot.terminal is not None:
+                return "not_found" if snapshot is None else "ended_unseen"
+
+    async def _streamed(self) -> str:
+        """Returns when the gateway's own stream of the run is over, with the reason."""
+        try:
+            async with aclosing(self._engine.subscribe(self.run_id)) as stream:
+                async for _ in stream:
+                    pass
+        except (RunNotFound, StreamLost) as exc:
+            return exc.code
+        return "stream_ended"
 
     async def _snapshot(self) -> RunSnapshot | None:
         try:

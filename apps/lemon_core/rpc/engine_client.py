@@ -61,6 +61,7 @@ class GrpcEngineRuntime(RpcClient):
         self._bus = bus
         self._relays: dict[str, RunReader] = {}
         self._foreign = False
+        self._peer_bus_id: str | None = None
 
     def _open_stream(self) -> StreamCall:
         return self._stub.SubscribeRuns(metadata=self._metadata)
@@ -77,6 +78,12 @@ class GrpcEngineRuntime(RpcClient):
         except LemonError:
             return False
         return all(check.ok for check in report.checks if check.name in ("scheduler", "executor"))
+
+    async def shares_bus(self) -> bool:
+        """See `EngineRuntime`; asked of the gateway once."""
+        if self._peer_bus_id is None:
+            self._peer_bus_id = (await self.health()).bus_id
+        return self._peer_bus_id == self._bus.id
 
     async def submit_execution(self, command: ExecutionCommand) -> SubmitReceipt:
         """See `EngineRuntime`. An unknown outcome is settled by sending the same run id again."""
@@ -137,6 +144,7 @@ class GrpcEngineRuntime(RpcClient):
 
     def _meet(self, report: HealthReport) -> None:
         """Learn whose bus the gateway publishes on, before anything of it arrives."""
+        self._peer_bus_id = report.bus_id
         self._foreign = report.bus_id != self._bus.id
         if not self._foreign:
             while self._relays:

@@ -45,6 +45,7 @@ class ScriptedEngine:
         self.cancelled: list[tuple[str, str]] = []
         self.refuse_next: list[Exception] = []
         self.is_available = True
+        self.on_this_bus = False
         self._submitted = anyio.Event()
 
     async def wait_submitted(self, run_id: str) -> LiveRun:
@@ -112,6 +113,9 @@ class ScriptedEngine:
         self.runs[command.run_id] = LiveRun(command)
         self._submitted.set()
         return SubmitReceipt(command.run_id, "accepted", "node", "epoch")
+
+    async def shares_bus(self) -> bool:
+        return self.on_this_bus
 
     async def cancel_by_run_id(self, run_id: str, reason: str = "user_requested") -> None:
         self.cancelled.append((run_id, reason))

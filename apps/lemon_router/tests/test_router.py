@@ -433,6 +433,27 @@ async def test_a_lost_run_ends_and_the_next_one_starts(tmp_path: Path) -> None:
         await r.engine.wait_submitted("run_2")
 
 
+async def test_a_gateway_on_the_same_bus_is_asked_and_not_followed(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        r.engine.on_this_bus = True
+        await r.submit("run_1")
+        await r.engine.wait_submitted("run_1")
+        await r.submit("run_2", session_key="agent:default:main:sub:x")
+        await r.engine.wait_submitted("run_2")
+        await r.clock.wait_for_sleepers(2)
+        del r.engine.runs["run_1"]
+        with r.bus.subscribe(run_topic("run_1")) as events:
+            await r.clock.advance(15_000)
+            await r.clock.wait_for_sleepers(2)
+            await r.clock.advance(200)
+            ended = (await until_end(events))[-1].payload
+        assert isinstance(ended, RunCompleted)
+        assert ended.completed.error == {"code": "gateway_run_down", "detail": "not_found"}
+        assert await r.router.session_busy("agent:default:main:sub:x")
+        r.engine.complete("run_2")
+        await r.router.drained()
+
+
 async def test_an_end_that_only_asking_reveals_is_the_real_one(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await r.submit("run_1")
