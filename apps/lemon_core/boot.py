@@ -240,8 +240,8 @@ def _log_level(config: LemonConfig, env: RuntimeEnv, *, serve: bool) -> str:
         return config.logging.level
     if env.debug:
         return "debug"
-    # A one-shot command's stderr belongs to the person in front of it.
-    return "info" if serve else "warning"
+    # A one-shot command's stderr belongs to the person in front of it, who is told of failures there.
+    return "info" if serve else "off"
 
 
 def _told(error: BaseException) -> str:

@@ -20,6 +20,7 @@ LEVELS: Mapping[str, int] = {
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
 }
 
 

@@ -53,7 +53,8 @@ def booting(
     return boot(
         profile,
         cwd=paths.home,
-        environ=scrubbed_environ(paths.home),
+        # A one-shot boot is silent otherwise.
+        environ=scrubbed_environ(paths.home, {"LEMON_LOG_LEVEL": "warning"}),
         paths=paths,
         serve=serve,
         drain_budget_ms=drain_budget_ms,
