@@ -15,22 +15,20 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
+# The folder is one input, not its hundreds of files: runfiles hold one link per package, and
+# the links of a few hundred tests do not fill gigabytes.
 _BUILD = """\
 load("@rules_python//python:defs.bzl", "py_library")
 
 package(default_visibility = ["//visibility:public"])
 
+exports_files(["site"])
+
 py_library(
     name = "{name}",
-    srcs = glob(["site/**/*.py"], allow_empty = True),
-    data = glob(["site/**"], exclude = ["site/**/*.py"]),
+    data = ["site"],
     imports = ["site"],
     deps = [{deps}],
-)
-
-filegroup(
-    name = "site",
-    srcs = glob(["site/**"]),
 )
 """
 
