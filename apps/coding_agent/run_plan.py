@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from coding_agent.approval import Asker
 from coding_agent.errors import EmptyPrompt, NoWorkingDirectory, OutsideWorkspace, ResumeError
 from coding_agent.prompt import system_prompt
 from coding_agent.services import Services
@@ -166,7 +167,16 @@ def _tools(
         shell=services.settings.shell,
         ripgrep=services.ripgrep,
     )
-    return services.tools.bind(env, services.tool_classes)
+    asker = Asker(
+        services.approvals,
+        run_id=request.run_id,
+        session_id=session_id,
+        session_key=request.session_key,
+        agent_id=agent_id(request),
+        # Whoever started the run says that questions reach a person.
+        can_ask=request.meta_text("approvals") == "ask",
+    )
+    return services.tools.bind(env, services.tool_classes, asker)
 
 
 def _reasoning(asked: str | None, services: Services) -> ThinkingLevel | bool | None:

@@ -11,14 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 
+from coding_agent.approval_actions import ApprovalActions
 from coding_agent.recorder import Recorder
 from coding_agent.run_plan import RunPlan, clean_text, make_plan
 from coding_agent.services import Services
 from coding_agent.session_store import SessionFile
 from coding_agent.translator import CANCELLED_BY_USER, RunTranslator
-from lemon_agent import Agent
+from lemon_agent import Agent, EventSubscription
 from lemon_ai import AIError
+from lemon_core.approvals import TOPIC
+from lemon_core.bus import Subscription
 from lemon_core.errors import LemonError
 from lemon_core.events import Action, ErrorValue
 from lemon_core.logs import get_logger
@@ -121,30 +125,50 @@ class Runner:
             follow_up_grace_ms=0,
         )
         events = agent.subscribe()
-        try:
-            async with anyio.create_task_group() as saving, agent:
-                await self._send(self._opening(plan))
-                for text in self._early:
-                    agent.steer(text)
-                agent.prompt([plan.prompt])
-                self._agent = agent
-                if self._is_cancelled:
-                    agent.abort()
-                while not self._translator.has_ended:
+        actions = ApprovalActions(self.run_ref, plan.session.id, self._request.session_key)
+        with self._services.bus.subscribe(TOPIC) as questions:
+            try:
+                async with anyio.create_task_group() as tasks, agent:
+                    await self._send(self._opening(plan))
+                    tasks.start_soon(self._show_questions, questions, actions)
+                    self._begin(agent, plan)
+                    await self._follow(events, recorder, tasks)
+                    questions.close()
+            finally:
+                # Ended from outside, the agent still says how its last steps ended.
+                events.close()
+                questions.close()
+                with anyio.CancelScope(shield=True):
                     batch = await events.receive_batch()
-                    messages = self._translator.translate(batch)
-                    # The last flush is the completion's own.
-                    if recorder.note(batch) and not self._translator.has_ended:
-                        saving.start_soon(recorder.flush)
-                    await self._send(messages)
-        finally:
-            # Ended from outside, the agent still says how its last steps ended.
-            events.close()
-            with anyio.CancelScope(shield=True):
-                batch = await events.receive_batch()
-            recorder.note(batch)
-            with anyio.move_on_after(LAST_WORDS_S, shield=True):
-                await self._send(self._translator.translate(batch))
+                    answers = await questions.receive_batch()
+                recorder.note(batch)
+                last = actions.translate(answers) + self._translator.translate(batch)
+                with anyio.move_on_after(LAST_WORDS_S, shield=True):
+                    await self._send(last)
+
+    def _begin(self, agent: Agent, plan: RunPlan) -> None:
+        for text in self._early:
+            agent.steer(text)
+        agent.prompt([plan.prompt])
+        self._agent = agent
+        if self._is_cancelled:
+            agent.abort()
+
+    async def _follow(
+        self, events: EventSubscription, recorder: Recorder, saving: TaskGroup
+    ) -> None:
+        """Tell and keep what the agent does, until it has ended."""
+        while not self._translator.has_ended:
+            batch = await events.receive_batch()
+            messages = self._translator.translate(batch)
+            # The last flush is the completion's own.
+            if recorder.note(batch) and not self._translator.has_ended:
+                saving.start_soon(recorder.flush)
+            await self._send(messages)
+
+    async def _show_questions(self, questions: Subscription, actions: ApprovalActions) -> None:
+        while batch := await questions.receive_batch():
+            await self._send(actions.translate(batch))
 
     # -- messages ----------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from coding_agent.approval import Approvals
 from coding_agent.registry import ToolRegistry
 from coding_agent.session_store import SessionFolder
 from coding_agent.settings import AgentSettings
 from coding_agent.tools.ripgrep import Ripgrep
 from lemon_agent import SchemaCache
 from lemon_ai import Context, EventStream, Model, StreamOptions
+from lemon_core.bus import Bus
 from lemon_core.tool_classes import ToolClassTable
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Services:
     tool_classes: ToolClassTable
     schemas: SchemaCache
     ripgrep: Ripgrep
+    approvals: Approvals
+    bus: Bus
     now_ms: Callable[[], int]
     is_up: bool = False
 
@@ -55,5 +59,7 @@ def services(runtime: Runtime) -> Services:
         tool_classes=runtime.tool_classes,
         schemas=SchemaCache(),
         ripgrep=Ripgrep(runtime.environ),
+        approvals=runtime.approvals,
+        bus=runtime.bus,
         now_ms=runtime.clock.now_ms,
     )

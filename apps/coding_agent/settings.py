@@ -10,6 +10,8 @@ from coding_agent.tools.toolset import ShellSettings
 from lemon_core.config.model import LemonConfig, ThinkingLevel
 from lemon_core.paths import PathSettings
 
+MASTER_KEY_VARIABLE = "LEMON_SECRETS_MASTER_KEY"
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
@@ -30,7 +32,8 @@ class AgentSettings:
         return cls(
             agent_dir=paths.agent_dir(environ),
             home=paths.home,
-            environ=environ,
+            # The key to all stored secrets is no business of what a model runs.
+            environ={k: v for k, v in environ.items() if k != MASTER_KEY_VARIABLE},
             shell=ShellSettings(
                 path=None if shell.path is None else str(paths.expand(shell.path)),
                 command_prefix=shell.command_prefix,

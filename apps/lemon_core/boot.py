@@ -21,16 +21,21 @@ from typing import Final, cast
 import anyio
 
 from lemon_core import logs
+from lemon_core.approvals import ExecApprovals
 from lemon_core.bus import Bus
 from lemon_core.capabilities import Capabilities
 from lemon_core.clock import Clock, SystemClock
 from lemon_core.config.load import LoadedConfig, load_validated
 from lemon_core.config.model import LemonConfig
 from lemon_core.errors import LemonError
+from lemon_core.idempotency import IDEMPOTENCY, Idempotency
+from lemon_core.introspection import INTROSPECTION_LOG, Introspection
+from lemon_core.master_key import MasterKeyChain, default_providers
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile, app_of, load_target
 from lemon_core.runtime import FINALIZE_RUN_HOOKS, Runtime
 from lemon_core.runtime_env import RuntimeEnv
+from lemon_core.secrets import Secrets
 from lemon_core.single_errors import innermost, single_errors
 from lemon_core.state_lock import Kind, StateLock, hold_state_lock
 from lemon_core.store import (
@@ -43,8 +48,9 @@ from lemon_core.store import (
     StoreSettings,
     open_store,
 )
+from lemon_core.store.approvals import ExecApprovalStore
 from lemon_core.store.sqlite_file import database_file
-from lemon_core.store.sweeps import serve_sweeps
+from lemon_core.store.sweeps import Sweep, serve_sweeps
 from lemon_core.supervisor import Supervisor
 from lemon_core.telemetry import Telemetry
 from lemon_core.tool_classes import ToolClassTable
@@ -52,6 +58,7 @@ from lemon_core.tool_classes import ToolClassTable
 log = logs.get_logger("lemon_core.boot")
 
 DRAIN_BUDGET_MS: Final = 5_000
+LAST_WRITES_S: Final = 1.0
 
 Component = Callable[[Runtime], AbstractAsyncContextManager[None]]
 
@@ -103,10 +110,15 @@ async def boot(
                 profile, loaded, env, where, cwd, serve=serve, clock=time, lock=lock, store=store
             )
             try:
+                # No store is shared between nodes, so no other node's run can be waiting either.
+                await runtime.approvals.settle_dead(lambda node_id, run_id: False)
                 async with _running(runtime, drain_budget_ms / 1000):
                     yield runtime
             finally:
                 runtime.bus.stop()
+                # Components record to their end, so this is written last.
+                with anyio.move_on_after(LAST_WRITES_S, shield=True):
+                    await runtime.introspection.close()
 
 
 def store_settings(config: LemonConfig, paths: PathSettings) -> StoreSettings:
@@ -168,7 +180,12 @@ class _Host:
         with self._scope as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(runtime.supervisor.run, "finalize_hooks", runtime.runs.serve_hooks)
-                tasks.start_soon(serve_sweeps, runtime.runs, runtime.chat_states, runtime.clock)
+                tasks.start_soon(
+                    runtime.supervisor.run, "introspection", runtime.introspection.serve
+                )
+                tasks.start_soon(
+                    serve_sweeps, runtime.runs, runtime.chat_states, runtime.clock, _sweeps(runtime)
+                )
                 async with AsyncExitStack() as components:
                     try:
                         for path in runtime.profile.components:
@@ -182,6 +199,13 @@ class _Host:
                 tasks.cancel_scope.cancel()
         if scope.cancelled_caught and self.ready.is_set():
             logs.get_logger("lemon_core.boot").warning("boot.unwind_cut_short")
+
+
+def _sweeps(runtime: Runtime) -> dict[str, Sweep]:
+    return {
+        IDEMPOTENCY: runtime.idempotency.sweep,
+        INTROSPECTION_LOG: runtime.introspection.sweep,
+    }
 
 
 async def _start(components: AsyncExitStack, runtime: Runtime, path: str) -> None:
@@ -210,11 +234,25 @@ def _assemble(
     def backlog(topic: str, waiting: int) -> None:
         telemetry.emit("lemon.bus.backlog", {"waiting": waiting}, {"topic": topic})
 
+    introspection = Introspection(store, clock, enabled=loaded.config.introspection.enabled)
+    bus = Bus(strict=not env.production, on_backlog=backlog)
+    approvals = ExecApprovals(
+        ExecApprovalStore(store),
+        bus,
+        telemetry,
+        introspection,
+        clock,
+        node_id=loaded.config.gateway.rpc.node_id or env.node_name,
+        is_draining=lambda: lock.holder.state == "draining",
+    )
+    # One map for all: what is imported into the secrets may leave the environment.
+    environ = dict(loaded.environ)
+    keys = MasterKeyChain(default_providers(paths, environ))
     return Runtime(
         profile=profile,
         config=loaded.config,
         warnings=loaded.warnings,
-        environ=loaded.environ,
+        environ=environ,
         env=env,
         paths=paths,
         cwd=cwd,
@@ -222,7 +260,7 @@ def _assemble(
         clock=clock,
         lock=lock,
         store=store,
-        bus=Bus(strict=not env.production, on_backlog=backlog),
+        bus=bus,
         capabilities=capabilities,
         telemetry=telemetry,
         tool_classes=ToolClassTable(),
@@ -231,6 +269,10 @@ def _assemble(
         progress=ProgressStore(store),
         session_settings=SessionSettingsStore(store, clock),
         policies=PolicyStore(store),
+        secrets=Secrets(store, clock, keys, bus, environ),
+        approvals=approvals,
+        idempotency=Idempotency(store, clock),
+        introspection=introspection,
         supervisor=Supervisor(clock),
     )
 
@@ -240,7 +282,8 @@ def _log_level(config: LemonConfig, env: RuntimeEnv, *, serve: bool) -> str:
         return config.logging.level
     if env.debug:
         return "debug"
-    # A one-shot command's stderr belongs to the person in front of it, who is told of failures there.
+    # A one-shot command's stderr belongs to the person in front of it, who is told of failures
+    # there.
     return "info" if serve else "off"
 
 

@@ -19,6 +19,8 @@ from lemon_core.events import Event
 from lemon_core.ids import new_uuid, now_ms
 
 BACKLOG_LIMIT = 10_000
+SYSTEM_TOPIC = "system"
+"""Where changes of the node itself are published: its secrets, its configuration."""
 _NO_META: Mapping[str, object] = MappingProxyType({})
 
 

@@ -169,6 +169,14 @@ class ApprovalResolved(Payload):
     reason: str | None = None
 
 
+class SecretChanged(Payload):
+    """A stored secret was set or is gone; never with its value."""
+
+    owner: str
+    name: str
+    action: Literal["set", "delete"]
+
+
 REGISTRY: Mapping[str, type[Payload]] = {
     "run_started": RunStarted,
     "delta": Delta,
@@ -181,6 +189,7 @@ REGISTRY: Mapping[str, type[Payload]] = {
     "run_phase_changed": RunPhaseChanged,
     "approval_requested": ApprovalRequested,
     "approval_resolved": ApprovalResolved,
+    "secret_changed": SecretChanged,
 }
 
 

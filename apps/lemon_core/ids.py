@@ -21,6 +21,11 @@ def session_id() -> str:
     return f"sess_{uuid.uuid4()}"
 
 
+def approval_id() -> str:
+    """A fresh approval id: `appr_` and a UUID."""
+    return f"appr_{uuid.uuid4()}"
+
+
 def now_ms() -> int:
     """Wall-clock time in milliseconds since the epoch; for records, never for timeouts."""
     return time.time_ns() // 1_000_000

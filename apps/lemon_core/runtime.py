@@ -7,14 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
+from lemon_core.approvals import ExecApprovals
 from lemon_core.bus import Bus
 from lemon_core.capabilities import Capabilities
 from lemon_core.clock import Clock
 from lemon_core.config.model import LemonConfig
 from lemon_core.drain import Drain, DrainFn, DrainStep
+from lemon_core.idempotency import Idempotency
+from lemon_core.introspection import Introspection
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile, load_target
 from lemon_core.runtime_env import RuntimeEnv
+from lemon_core.secrets import Secrets
 from lemon_core.state_lock import StateLock
 from lemon_core.store import (
     ChatStateStore,
@@ -61,6 +65,10 @@ class Runtime:
     progress: ProgressStore
     session_settings: SessionSettingsStore
     policies: PolicyStore
+    secrets: Secrets
+    approvals: ExecApprovals
+    idempotency: Idempotency
+    introspection: Introspection
     supervisor: Supervisor
     drain: Drain = field(default_factory=Drain)
     # What listens where, by name, for the line that tells a person; components add theirs.

@@ -56,6 +56,7 @@ def _gateway(runtime: CoreRuntime, executor: ConfiguredExecutor) -> Runtime:
             runtime.config.gateway, runtime.env.node_name, runtime.paths
         ),
         custom_checks=lambda: runtime.capabilities.contributions(CUSTOM_CHECKS),
+        introspection=runtime.introspection,
     )
 
 

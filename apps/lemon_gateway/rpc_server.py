@@ -204,7 +204,7 @@ async def serving_configured(core: CoreRuntime, runtime: Runtime) -> AsyncIterat
 
     Raises also what `claim_surface` does, for an address that is taken or a secret that is missing.
     """
-    surface = claim_surface(core, core.config.gateway.rpc, "gateway.rpc")
+    surface = await claim_surface(core, core.config.gateway.rpc, "gateway.rpc")
     async with serving_execution(
         runtime, surface.listen, core.clock, surface.options, surface.tokens
     ) as server:

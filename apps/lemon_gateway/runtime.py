@@ -44,7 +44,7 @@ from lemon_gateway.requests import ExecutionRequest
 from lemon_gateway.run import Run
 from lemon_gateway.run_parts import Ending, OnComplete, RunParts
 from lemon_gateway.run_registry import RunEntry, RunRegistry, require_same
-from lemon_gateway.scheduler import Scheduler, running_scheduler
+from lemon_gateway.scheduler import Introspection, Scheduler, running_scheduler
 
 END_TIMEOUT_S = 4.0
 
@@ -66,6 +66,7 @@ class Runtime:
         paths: PathSettings,
         settings: GatewaySettings,
         custom_checks: Callable[[], Iterable[object]] = tuple,
+        introspection: Introspection | None = None,
     ) -> None:
         self.node_id = settings.node_id
         self.peer_roots = settings.peer_roots
@@ -77,7 +78,13 @@ class Runtime:
         self.lock = EngineLock(
             clock, max_hold_ms=settings.engine_lock_max_hold_ms, on_over_age=self._over_age
         )
-        self.scheduler = Scheduler(self, clock, telemetry, max_slots=settings.max_concurrent_runs)
+        self.scheduler = Scheduler(
+            self,
+            clock,
+            telemetry,
+            max_slots=settings.max_concurrent_runs,
+            introspection=introspection,
+        )
         self.extra_checks: dict[str, Check] = {}
         """Checks of what stands around this runtime, such as its gRPC server."""
         self.addresses: dict[str, str] = {}

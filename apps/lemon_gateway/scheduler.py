@@ -7,16 +7,17 @@ in plain functions, so that no state is seen half changed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
 from lemon_core.clock import Clock
 from lemon_core.logs import get_logger
-from lemon_core.resume import ConversationKey
+from lemon_core.resume import NATIVE_ENGINE, ConversationKey
 from lemon_core.telemetry import Telemetry
 from lemon_gateway.requests import ExecutionRequest
 from lemon_gateway.slots import Grant, Refusal, Slots, WorkerToken
@@ -38,6 +39,22 @@ class SlotCounts:
     max: int
 
 
+class Introspection(Protocol):
+    """Where the scheduler notes what happened. It is called on the way of every run: it returns at
+    once, and writes later."""
+
+    def record(
+        self,
+        event_type: str,
+        payload: Mapping[str, object],
+        *,
+        run_id: str | None = None,
+        session_key: str | None = None,
+        engine: str | None = None,
+    ) -> object:
+        """Keep one record."""
+
+
 WorkerFactory = Callable[[WorkerToken, SlotSource, RunStarter, Clock], ThreadWorker]
 
 
@@ -52,11 +69,13 @@ class Scheduler:
         *,
         max_slots: int,
         make_worker: WorkerFactory = ThreadWorker,
+        introspection: Introspection | None = None,
     ) -> None:
         self._starter = starter
         self._clock = clock
         self._telemetry = telemetry
         self._make_worker = make_worker
+        self._introspection = introspection
         self._slots = Slots(max_slots)
         self._workers: dict[ConversationKey, ThreadWorker] = {}
         self._tasks: TaskGroup | None = None
@@ -104,6 +123,8 @@ class Scheduler:
         if held is not None:
             grants = self._slots.release(slot_id, self._clock.monotonic_ms())
             self._emit("slot_released", held.worker)
+            counts = {"in_flight": len(self._slots.in_flight), "max": self._slots.max_slots}
+            self._note("scheduled_job_completed", counts, held.worker)
             self._deliver(grants)
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -157,6 +178,7 @@ class Scheduler:
             worker.enqueue(item)
             self._workers[key] = worker
             self._tasks.start_soon(self._run_worker, worker)
+            self._note("thread_started", {}, token)
         except Exception:  # the request that asked for the worker must get an end either way
             log.exception("thread_worker.not_started", key_kind=key[0])
             self._workers.pop(key, None)
@@ -184,7 +206,9 @@ class Scheduler:
         if self._workers.get(worker.token.key) is worker:
             del self._workers[worker.token.key]
         self._deliver(self._slots.retire(worker.token, self._clock.monotonic_ms()))
-        return worker.drain()
+        left = worker.drain()
+        self._note("thread_terminated", {"queue_len": len(left)}, worker.token)
+        return left
 
     def _deliver(self, grants: Iterable[Grant]) -> None:
         """Offer each slot to the worker it was granted to; what nobody takes is granted on."""
@@ -196,6 +220,7 @@ class Scheduler:
                 pending.extend(self._slots.release(grant.slot_id, self._clock.monotonic_ms()))
             else:
                 self._emit("slot_granted", grant.worker, wait_ms=grant.waited_ms)
+                self._note("scheduled_job_triggered", {}, grant.worker)
 
     def _worker(self, token: WorkerToken) -> ThreadWorker | None:
         worker = self._workers.get(token.key)
@@ -213,6 +238,18 @@ class Scheduler:
                 **measurements,
             },
             {"run_id": worker.run_id if worker else None, "key_kind": token.key[0]},
+        )
+
+    def _note(self, event_type: str, payload: Mapping[str, object], token: WorkerToken) -> None:
+        if self._introspection is None:
+            return
+        worker, key = self._worker(token), token.key
+        self._introspection.record(
+            event_type,
+            payload,
+            run_id=worker.run_id if worker else None,
+            session_key=key[1] if key[0] == "session" else None,
+            engine=NATIVE_ENGINE,
         )
 
 

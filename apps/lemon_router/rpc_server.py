@@ -307,7 +307,7 @@ async def serving(runtime: Runtime, router: Router, views: Views) -> AsyncIterat
 
     Raises what `claim_surface` and `running_server` raise.
     """
-    surface = claim_surface(runtime, runtime.config.router.rpc, "router.rpc")
+    surface = await claim_surface(runtime, runtime.config.router.rpc, "router.rpc")
     node_id = runtime.config.router.rpc.node_id or runtime.env.node_name
 
     def register(server: grpc.aio.Server, boundary: Boundary) -> None:

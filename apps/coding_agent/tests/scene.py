@@ -19,13 +19,20 @@ from coding_agent.executor import Executor
 from coding_agent.services import Models, services
 from lemon_agent.runtime import ModelChoice, model_runtime
 from lemon_ai.testing import FakeChatServer, FakeToolCall, Turn
+from lemon_core.approvals import ExecApprovals
+from lemon_core.bus import Bus
 from lemon_core.capabilities import Capabilities
 from lemon_core.config.model import Defaults, LemonConfig, Provider, RuntimeSection, Shell
 from lemon_core.execution_context import ExecutionContext, Limits, Principal, Provenance, Workspace
 from lemon_core.ids import run_id
+from lemon_core.introspection import Introspection
 from lemon_core.paths import PathSettings
 from lemon_core.resume import ResumeToken, session_conversation
 from lemon_core.runs import Image
+from lemon_core.store import Store
+from lemon_core.store.approvals import ExecApprovalStore
+from lemon_core.store.memory import MemoryBackend
+from lemon_core.telemetry import Telemetry
 from lemon_core.testing import FakeClock, scrubbed_environ
 from lemon_core.tool_classes import ToolClassTable
 from lemon_core.tool_policy import ToolPolicy
@@ -200,6 +207,7 @@ async def scene(folder: Path, *turns: Turn, **shell: Any) -> AsyncIterator[Scene
     cwd.mkdir(exist_ok=True)
     async with FakeChatServer(turns) as server:
         runtime = fake_runtime(folder, server.base_url, shell)
+        await runtime.store.open()
         # type: only the attributes of a runtime are used
         async with runtime.service(model_runtime), component(runtime):  # type: ignore[arg-type]
             yield Scene(
@@ -212,6 +220,7 @@ async def scene(folder: Path, *turns: Turn, **shell: Any) -> AsyncIterator[Scene
 
 
 def fake_runtime(folder: Path, base_url: str, shell: Mapping[str, Any]) -> FakeRuntime:
+    clock, bus, store = FakeClock(now_ms=NOW_MS), Bus(), Store(MemoryBackend())
     environ = scrubbed_environ(folder, {"LEMON_AGENT_DIR": str(folder / "agent")})
     return FakeRuntime(
         made={},
@@ -222,7 +231,18 @@ def fake_runtime(folder: Path, base_url: str, shell: Mapping[str, Any]) -> FakeR
         ),
         environ=environ,
         paths=PathSettings(folder),
-        clock=FakeClock(now_ms=NOW_MS),
+        clock=clock,
+        bus=bus,
+        store=store,
+        approvals=ExecApprovals(
+            ExecApprovalStore(store),
+            bus,
+            Telemetry(),
+            Introspection(store, clock),
+            clock,
+            node_id="local",
+            is_draining=lambda: False,
+        ),
         tool_classes=ToolClassTable(),
         capabilities=Capabilities(),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coding_agent.registry import ToolRegistry
+from coding_agent.tests.askers import Answers, asker
 from coding_agent.tests.harness import details, tool_env
 from coding_agent.tools.toolset import ShellSettings
 from lemon_agent import AbortSignal, AgentTool, SchemaCache, ToolCallContext
@@ -22,7 +23,7 @@ ALL = ["read", "write", "edit", "ls", "grep", "bash"]
 
 def bound(folder: Path, policy: Mapping[str, object]) -> list[AgentTool]:
     env = tool_env(folder, policy=ToolPolicy.parse(policy))
-    return ToolRegistry(ShellSettings()).bind(env, ToolClassTable())
+    return ToolRegistry(ShellSettings()).bind(env, ToolClassTable(), asker(Answers()))
 
 
 def names(folder: Path, **policy: object) -> list[str]:
@@ -33,8 +34,8 @@ def names(folder: Path, **policy: object) -> list[str]:
 def test_the_order_is_fixed_and_the_schemas_are_the_same_objects(tmp_path: Path) -> None:
     registry, cache = ToolRegistry(ShellSettings()), SchemaCache()
     env = tool_env(tmp_path)
-    one = registry.bind(env, ToolClassTable())
-    other = registry.bind(env, ToolClassTable())
+    one = registry.bind(env, ToolClassTable(), asker(Answers()))
+    other = registry.bind(env, ToolClassTable(), asker(Answers()))
     assert [tool.name for tool in one] == ALL
     assert cache.snapshot(one) is cache.snapshot(other)
 
@@ -67,12 +68,13 @@ def test_a_policy_leaves_what_it_permits(tmp_path: Path) -> None:
 async def test_a_call_that_needs_an_approval_is_refused_and_never_runs(
     tmp_path: Path, policy: Mapping[str, object]
 ) -> None:
-    """There is no approval service: an outage refuses."""
+    """There is nobody to ask in this run."""
     write = next(tool for tool in bound(tmp_path, policy) if tool.name == "write")
     params: dict[str, Any] = {"path": "a", "content": "x"}
     context = ToolCallContext("c", params, AbortSignal(), lambda _: None)
     result = await write.execute(context)
     assert details(result) == {"reason": "approval_error"}
     assert result.is_error
+    assert "nobody can be asked" in result.text
     assert "was not run" in result.text
     assert list(tmp_path.iterdir()) == []

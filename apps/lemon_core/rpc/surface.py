@@ -10,16 +10,21 @@ from lemon_core.rpc.auth import TokenRow
 from lemon_core.rpc.listen import Listen, UnixListen, parse_listen
 from lemon_core.rpc.serving import ServingOptions
 from lemon_core.runtime import Runtime
+from lemon_core.secret_errors import SecretsError
 
 
 class SecretMissing(LemonError):
-    """A token names a secret that is not there; without it nobody could prove to be its owner."""
+    """A token's secret is not there or not readable: nobody could prove to be its owner."""
 
     code = "secret_missing"
 
-    def __init__(self, section: str, token_id: str, secret: str) -> None:
+    def __init__(
+        self, section: str, token_id: str, secret: str, cause: SecretsError | None = None
+    ) -> None:
+        unset = cause is None or cause.code == "not_found"
+        why = "which is not set" if unset else f"which is of no use ({cause})"
         super().__init__(
-            f"{section}.tokens: token {token_id!r} needs the secret {secret!r}, which is not set: "
+            f"{section}.tokens: token {token_id!r} needs the secret {secret!r}, {why}: "
             f"put {secret}=... into ~/.lemon/.env or the environment"
         )
         self.token_id, self.secret = token_id, secret
@@ -34,10 +39,10 @@ class Surface:
     tokens: tuple[TokenRow, ...]
 
 
-def claim_surface(runtime: Runtime, section: RpcSection, name: str) -> Surface:
+async def claim_surface(runtime: Runtime, section: RpcSection, name: str) -> Surface:
     """The surface that `section` (called `name` in messages) describes; a Unix socket is made free.
 
-    Raises `ListenError`, `SocketInUse`, `SocketPathTooLong` and `SecretMissing`.
+    Raises `ListenError`, `SocketInUse`, `SocketPathTooLong`, `SecretMissing` and `StoreError`.
     """
     listen = parse_listen(section.listen, runtime.paths)
     if isinstance(listen, UnixListen):
@@ -47,14 +52,17 @@ def claim_surface(runtime: Runtime, section: RpcSection, name: str) -> Surface:
         max_concurrent_streams=section.max_concurrent_streams,
         heartbeat_ms=section.heartbeat_ms,
     )
-    tokens = () if isinstance(listen, UnixListen) else _tokens(runtime, section, name)
+    tokens = () if isinstance(listen, UnixListen) else await _tokens(runtime, section, name)
     return Surface(listen, options, tokens)
 
 
-def _tokens(runtime: Runtime, section: RpcSection, name: str) -> tuple[TokenRow, ...]:
+async def _tokens(runtime: Runtime, section: RpcSection, name: str) -> tuple[TokenRow, ...]:
     rows = []
     for row in section.tokens:
-        secret = runtime.environ.get(row.secret, "").strip()
+        try:
+            secret = (await runtime.secrets.resolve(row.secret)).value.strip()
+        except SecretsError as exc:
+            raise SecretMissing(name, row.id, row.secret, exc) from exc
         if not secret:
             raise SecretMissing(name, row.id, row.secret)
         origins = None if row.origins is None else frozenset(row.origins)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from lemon_core.clock import Clock
 from lemon_core.logs import get_logger
@@ -17,18 +19,33 @@ HISTORY_SWEEP_EVERY = 2
 """Run history is swept every second time: every 10 minutes."""
 
 
-async def serve_sweeps(runs: RunStore, chat_states: ChatStateStore, clock: Clock) -> None:
-    """Sweep every 5 minutes until cancelled; a failing sweep is logged and tried next time."""
+Sweep = Callable[[], Awaitable[object]]
+
+_NO_OTHERS: Final[Mapping[str, Sweep]] = MappingProxyType({})
+
+
+async def serve_sweeps(
+    runs: RunStore,
+    chat_states: ChatStateStore,
+    clock: Clock,
+    others: Mapping[str, Sweep] = _NO_OTHERS,
+) -> None:
+    """Sweep every 5 minutes until cancelled; a failing sweep is logged and tried next time.
+
+    `others` are sweeps by the table they sweep.
+    """
     count = 0
     while True:
         await clock.sleep(SWEEP_INTERVAL_MS)
         count += 1
         await _contained("chat", chat_states.sweep)
+        for table, sweep in others.items():
+            await _contained(table, sweep)
         if count % HISTORY_SWEEP_EVERY == 0:
             await _contained("runs", runs.sweep)
 
 
-async def _contained(table: str, sweep: Callable[[], Awaitable[object]]) -> None:
+async def _contained(table: str, sweep: Sweep) -> None:
     try:
         await sweep()
     except StoreError as exc:

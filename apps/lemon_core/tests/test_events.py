@@ -25,6 +25,7 @@ from lemon_core.events import (
     RunFailed,
     RunPhaseChanged,
     RunStarted,
+    SecretChanged,
     cast,
     coerce,
     registered,
@@ -47,6 +48,7 @@ EXAMPLES: dict[str, Payload] = {
     "run_phase_changed": RunPhaseChanged(run_id="r", phase="streaming", source="router", at=1),
     "approval_requested": ApprovalRequested(approval_id="appr_1", pending=PENDING),
     "approval_resolved": ApprovalResolved(approval_id="appr_1", decision="deny", pending=PENDING),
+    "secret_changed": SecretChanged(owner="default", name="KEY", action="set"),
 }
 
 

@@ -235,3 +235,28 @@ async def test_the_facade_module_is_light(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, stderr=subprocess.PIPE
     )
     assert done.stdout.decode().strip() == "[]"
+
+
+async def test_runs_leave_introspection_records() -> None:
+    """Specification lemon_gateway 4, with core's own log."""
+    with temp_home() as paths, anyio.fail_after(10):
+        async with booted(paths, serve=False) as (_, gateway):
+            await gateway.submit_execution(command("run_1"))
+            executor = gateway._executor.get()
+            assert isinstance(executor, BootedExecutor)
+            await executor.run("run_1")
+        async with boot(
+            Profile("test"),
+            cwd=paths.home,
+            environ=scrubbed_environ(paths.home),
+            paths=paths,
+            serve=False,
+        ) as again:
+            found = await again.introspection.query()
+    assert {entry.event_type for entry in found} == {
+        "thread_started",
+        "scheduled_job_triggered",
+        "scheduled_job_completed",
+        "thread_terminated",
+    }
+    assert {(entry.engine, entry.provenance) for entry in found} == {("lemon", "direct")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -244,3 +244,42 @@ async def test_telemetry_tells_load_and_waiting_time() -> None:
     assert names[:4] == ["slot_granted", "slot_queued", "slot_released", "slot_granted"]
     assert told[3][1] == {"in_flight": 1, "max": 1, "waitq": 0, "count": 1, "wait_ms": 250}
     assert told[3][2] == {"run_id": "run_2", "key_kind": "session"}
+
+
+class Notes:
+    """What the scheduler recorded."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object], str | None]] = []
+        self.about: set[tuple[str | None, str | None]] = set()
+
+    def record(
+        self,
+        event_type: str,
+        payload: Mapping[str, object],
+        *,
+        run_id: str | None = None,
+        session_key: str | None = None,
+        engine: str | None = None,
+    ) -> None:
+        self.lines.append((event_type, dict(payload), run_id))
+        self.about.add((session_key, engine))
+
+
+async def test_introspection_tells_the_life_of_a_worker_and_of_its_slots() -> None:
+    """Specification lemon_gateway 4."""
+    starter, clock, notes = Starter(), FakeClock(), Notes()
+    scheduler = Scheduler(starter, clock, Telemetry(), max_slots=2, introspection=notes)
+    with anyio.fail_after(5):
+        async with running_scheduler(scheduler):
+            await scheduler.submit(of("run_1", "a"))
+            await settle()
+            starter.running["run_1"].set()
+            await settle()
+    assert notes.lines == [
+        ("thread_started", {}, "run_1"),
+        ("scheduled_job_triggered", {}, "run_1"),
+        ("scheduled_job_completed", {"in_flight": 0, "max": 2}, None),
+        ("thread_terminated", {"queue_len": 0}, None),
+    ]
+    assert notes.about == {("agent:a:main", "lemon")}
