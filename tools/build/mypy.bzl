@@ -126,7 +126,8 @@ def _mypy_aspect_impl(target, ctx):
     own = [
         file
         for file in getattr(ctx.rule.files, "srcs", []) + getattr(ctx.rule.files, "data", [])
-        if _is_typed(file)
+        # A package from PyPI is one folder, of which mypy picks what it needs.
+        if _is_typed(file) or (ctx.label.workspace_name and file.basename == "site")
     ]
     sources = depset(own, transitive = [info.sources for info in below])
     caches = depset(transitive = [info.caches for info in below])
