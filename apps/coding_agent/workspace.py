@@ -7,6 +7,7 @@ they have opened: a link that is put in its way between check and use is refused
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,10 @@ class PathGuard:
             raise ToolError("path holds a null character")
         try:
             path = (self.cwd / self._expand(text)).resolve()
-            path.lstat()
+            # What is resolved is no link, unless the links run in a circle: newer Pythons return
+            # such a path where older ones raise.
+            if stat.S_ISLNK(path.lstat().st_mode):
+                raise ToolError(f"{text}: cannot be used as a path (its links run in a circle)")
         except FileNotFoundError:
             pass
         except (OSError, RuntimeError) as exc:  # a loop of links, a name that is too long

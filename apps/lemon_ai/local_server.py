@@ -128,7 +128,8 @@ def _start(path: Path, key: str) -> _Server:
         xllamacpp = importlib.import_module("xllamacpp")
     except ImportError as exc:
         raise LocalServerError(
-            f"the embedded model cannot run: {exc}; install the package xllamacpp, "
+            f"the embedded model cannot run: {exc}; install the package xllamacpp (on Debian "
+            "also libgomp1), "
             "or configure a provider with an API key"
         ) from exc
     if not path.is_file():
