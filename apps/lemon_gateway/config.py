@@ -46,12 +46,7 @@ class GatewaySettings:
             engine_lock_timeout_ms=section.engine_lock_timeout_ms,
             engine_lock_max_hold_ms=section.engine_lock_max_hold_ms,
             engine_lock_reap_interval_ms=section.engine_lock_reap_interval_ms,
-            journal=JournalLimits(
-                max_events=rpc.journal_max_events,
-                max_bytes=rpc.journal_max_bytes,
-                total_max_bytes=rpc.journal_total_max_bytes,
-                retention_ms=rpc.journal_retention_ms,
-            ),
+            journal=JournalLimits.of_section(rpc),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
@@ -50,7 +51,7 @@ class UnaryCall(Protocol[_Request, _Response]):
         """Make the call; raises `AioRpcError`."""
 
 
-class RpcClient:
+class RpcClient(ABC):
     """Base of the clients; an async context manager that owns its channel and its tasks."""
 
     def __init__(
@@ -100,11 +101,13 @@ class RpcClient:
             with anyio.CancelScope(shield=True):
                 await self._channel.close()
 
+    @abstractmethod
     def _open_stream(self) -> StreamCall:
-        raise NotImplementedError
+        """The service's call that streams run events."""
 
+    @abstractmethod
     def _health_call(self) -> UnaryCall[pb.GetHealthRequest, pb.HealthReport]:
-        raise NotImplementedError
+        """The service's call that reports its health."""
 
     async def health(self) -> HealthReport:
         """The server's report; raises `PeerUnavailable` when it does not answer."""
