@@ -64,7 +64,7 @@ async def run_loop(
         except anyio.get_cancelled_exc_class():
             run.finish(RunCanceled("task_cancelled", run.created()))
             raise
-        except Exception as exc:
+        except Exception as exc:  # a fault of the loop is an event of its run too
             log.exception("loop.crashed")
             run.finish(RunFailed("loop_crashed", f"{type(exc).__name__}: {exc}", run.created()))
             run.background.cancel_scope.cancel()

@@ -88,7 +88,7 @@ async def call_model(run: RunRecord) -> Answer:
             try:
                 with flight.scope:
                     await _receive(run, flight)
-            except Exception as exc:
+            except Exception as exc:  # a hook or a stream may raise anything
                 failure = _failed(run, flight, exc)
             except anyio.get_cancelled_exc_class():
                 # The whole run is being cancelled: what has been shown stays in the history.

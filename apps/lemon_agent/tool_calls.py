@@ -66,7 +66,7 @@ async def run_tool_calls(run: RunRecord, answer: AssistantMessage) -> ToolBatch:
             while not batch.is_finished:
                 await batch.wait()
                 batch.start_ready()
-    except BaseException:
+    except BaseException:  # cancellation included: nothing of the batch stays behind
         batch.abandon()
         raise
     return batch
@@ -277,7 +277,7 @@ async def _invoke(tool: AgentTool, context: ToolCallContext, slot: _Slot) -> Age
         return _error(
             "tool_exception", f"Tool {tool.name} failed: a cancellation inside it escaped"
         )
-    except Exception as exc:
+    except Exception as exc:  # a tool may raise anything: the model is told
         if slot.stopped == "aborted" or isinstance(exc, Aborted):
             return _error("aborted", INTERRUPTED)
         if isinstance(exc, ToolError):

@@ -169,7 +169,7 @@ class EventStream:
                 batch = await batches.__anext__()
             except StopAsyncIteration:
                 batch = self._broken_off()
-            except Exception as exc:
+            except Exception as exc:  # a broken adapter ends the stream as an error event
                 batch = self._failed(exc)
         self._scope = None
         if batch is None:

@@ -62,7 +62,7 @@ class Response:
         content = self._raw.content
         try:
             return await content.readany()
-        except Exception as exc:
+        except Exception as exc:  # named in our own words, with the host
             raise _failure(exc, self._host) from exc
 
     async def read_body(self, limit: int = ERROR_BODY_LIMIT) -> bytes:

@@ -50,7 +50,7 @@ def write_file(path: Path, content: bytes, shown: str) -> None:
             try:
                 _write_new(beside, content, folder, before)
                 os.replace(beside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
+            except BaseException:  # cancellation included: no temporary file stays
                 with suppress(FileNotFoundError):
                     os.unlink(beside, dir_fd=folder)
                 raise
