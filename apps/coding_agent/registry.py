@@ -10,6 +10,7 @@ from coding_agent.tools.search import GREP
 from coding_agent.tools.shell import bash_tool
 from coding_agent.tools.toolset import ShellSettings, ToolDef, ToolEnv
 from lemon_agent import AgentTool
+from lemon_core.terminal_backends import TerminalPolicy
 from lemon_core.tool_classes import ToolClassTable
 
 
@@ -34,8 +35,11 @@ class ToolRegistry:
     def bind(self, env: ToolEnv, table: ToolClassTable, asker: Asker) -> list[AgentTool]:
         """The tools that the policy of `env` permits; those that need an approval ask for it."""
         tools: list[AgentTool] = []
+        machine = TerminalPolicy.from_environ(env.environ)
         for definition in env.policy.filter_tools(self.definitions, table):
             tool = definition.bind(env)
             asks = env.policy.requires_approval(tool.name, classes=table)
+            if definition.terminal is not None:
+                asks = asks or machine.needs_approval(definition.terminal)
             tools.append(asker.gated(tool) if asks else tool)
         return tools

@@ -12,6 +12,7 @@ from lemon_core.bridges import RouterBridge, SubmitResult
 from lemon_core.bus import Bus, run_topic
 from lemon_core.commands import CommandContext
 from lemon_core.config import load_validated
+from lemon_core.config.contributed import Contributed
 from lemon_core.errors import LemonError
 from lemon_core.events import Event
 from lemon_core.runs import RunRequest
@@ -145,7 +146,12 @@ async def _try_remote(
     if await running(context.paths, clock=clock) is None:
         return None
     # A broken configuration stops the command here too, though a server would answer.
-    loaded = load_validated(context.cwd, paths=context.paths, environ=context.environ)
+    loaded = load_validated(
+        context.cwd,
+        paths=context.paths,
+        environ=context.environ,
+        contributed=Contributed.of(context.profile),
+    )
     _warn(loaded.warnings, note)
     target = f"unix:{context.paths.router_socket}"
     client = await stack.enter_async_context(RouterClient(target, clock=clock))

@@ -223,6 +223,11 @@ class ExecApprovals:
         """The open questions, the oldest first. Raises `StoreError`."""
         return [question.pending for question in await self._store.load_questions()]
 
+    async def load_pending(self, approval_id: str) -> PendingApproval | None:
+        """The question, while it is open. Raises `StoreError`."""
+        question = await self._store.load_question(approval_id)
+        return None if question is None else question.pending
+
     async def _keep(self, decision: Decision, question: OpenQuestion) -> None:
         scope, pending = _KEPT.get(decision), question.pending
         if scope is None:

@@ -6,9 +6,9 @@ form, written by their app, and a gRPC form in `lemon_core.rpc`. Callers cannot 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import anyio
 
@@ -17,6 +17,10 @@ from lemon_core.errors import LemonError
 from lemon_core.events import Completion, Event
 from lemon_core.resume import ResumeToken
 from lemon_core.runs import ExecutionCommand, RunRequest
+
+if TYPE_CHECKING:
+    # Its models take milliseconds to make, and a process without channels has no use for them.
+    from lemon_core.messages import InboundMessage
 
 ROUTER = "router"
 ENGINE_RUNTIME = "engine_runtime"
@@ -27,6 +31,9 @@ ReceiptStatus = Literal["accepted", "duplicate", "already_completed"]
 RunState = Literal["queued", "waiting_lock", "starting", "running", "terminal"]
 SteerMode = Literal["steer", "steer_backlog", "redirect"]
 CallStatus = Literal["ok", "unavailable", "error"]
+KeepAlive = Literal["continue", "cancel"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,13 @@ class EngineRuntime(Protocol):
     async def get_run(self, run_id: str) -> RunSnapshot | None:
         """The run as it is now, queued ones included; None when it is unknown."""
 
+    async def resolve_approval(self, approval_id: str, decision: str) -> bool:
+        """Answer a question that a run of this runtime asked; the first answer counts.
+
+        False when the question is not open (any more). Raises `InvalidDecision`, after which it
+        still is, and what says that the outcome is not known.
+        """
+
     def subscribe(self, run_id: str, after_seq: int = 0) -> AsyncGenerator[StreamItem, None]:
         """The run's events after `after_seq`; ends when the run is over.
 
@@ -222,13 +236,17 @@ class RouterPort(Protocol):
     async def submit_run(self, request: RunRequest) -> SubmitResult:
         """Take a message. Caller-fixed run ids are durable idempotency keys."""
 
+    async def handle_inbound(self, message: InboundMessage) -> SubmitResult:
+        """Take a channel's message: its session, agent and queue mode follow from where it was
+        written."""
+
     async def abort_session(self, session_key: str, reason: str = "user_requested") -> None:
         """Drop what the session has queued and cancel its active run."""
 
     async def abort_run(self, run_id: str, reason: str = "user_requested") -> None:
         """Drop or cancel one run; unknown ids do nothing."""
 
-    async def keep_run_alive(self, run_id: str, decision: Literal["continue", "cancel"]) -> None:
+    async def keep_run_alive(self, run_id: str, decision: KeepAlive) -> None:
         """Answer a watchdog's question about a silent run."""
 
     async def session_busy(self, session_key: str) -> bool:
@@ -266,51 +284,91 @@ class RouterBridge:
         self, request: RunRequest, *, timeout_ms: int | None = None
     ) -> SubmitResult:
         """Submit `request`; a timeout or a lost call is `outcome_unknown`, never `unavailable`."""
-        router = self._router()
-        if router is None:
-            return SubmitResult("unavailable", request.run_id, "no router is running")
-        try:
-            with anyio.fail_after((timeout_ms or self.timeout_ms) / 1000):
-                return await router.submit_run(request)
-        except TimeoutError:
-            return SubmitResult("outcome_unknown", request.run_id, "the router did not answer")
-        except LemonError as exc:
-            return SubmitResult("rejected", request.run_id, f"{exc.code}: {exc}"[:300])
-        except Exception as exc:  # a router that breaks must not take its producer along
-            return SubmitResult("rejected", request.run_id, f"{type(exc).__name__}: {exc}"[:300])
+        return await self._submit(
+            lambda router: router.submit_run(request), request.run_id, timeout_ms
+        )
+
+    async def handle_inbound(
+        self, message: InboundMessage, *, timeout_ms: int | None = None
+    ) -> SubmitResult:
+        """Hand over a channel's message; the answers are those of `submit_run`.
+
+        The router fixes the run id, so an unknown outcome has none.
+        """
+        return await self._submit(lambda router: router.handle_inbound(message), None, timeout_ms)
 
     async def abort_session(self, session_key: str, reason: str = "user_requested") -> CallStatus:
         """Abort everything of a session."""
-        router = self._router()
-        return await self._call(
-            None if router is None else router.abort_session(session_key, reason)
-        )
+        return await self._tell(lambda router: router.abort_session(session_key, reason))
 
     async def abort_run(self, run_id: str, reason: str = "user_requested") -> CallStatus:
         """Abort one run."""
-        router = self._router()
-        return await self._call(None if router is None else router.abort_run(run_id, reason))
+        return await self._tell(lambda router: router.abort_run(run_id, reason))
+
+    async def keep_run_alive(self, run_id: str, decision: KeepAlive) -> CallStatus:
+        """Answer the watchdog's question about a silent run."""
+        return await self._tell(lambda router: router.keep_run_alive(run_id, decision))
+
+    async def session_busy(self, session_key: str) -> bool:
+        """True while the session has an active run; False as well when nobody can tell."""
+        return await self._ask(lambda router: router.session_busy(session_key), False)
 
     async def active_run(self, session_key: str) -> str | None:
         """The session's active run, or None when there is none or nobody can tell."""
+        return await self._ask(lambda router: router.active_run(session_key), None)
+
+    async def list_active_sessions(self) -> list[dict[str, str]]:
+        """`{session_key, run_id}` of every active run; empty when nobody can tell."""
+        return await self._ask(lambda router: router.list_active_sessions(), [])
+
+    async def counts(self) -> dict[str, int]:
+        """`active`, `queued` and `completed_today`; empty when nobody can tell."""
+        return await self._ask(lambda router: router.counts(), {})
+
+    async def admission(self, run_id: str) -> str | None:
+        """What became of a submission, to reconcile an unknown outcome; None when nobody can
+        tell."""
+        return await self._ask(lambda router: router.admission(run_id), None)
+
+    async def _submit(
+        self,
+        call: Callable[[RouterPort], Awaitable[SubmitResult]],
+        run_id: str | None,
+        timeout_ms: int | None,
+    ) -> SubmitResult:
         router = self._router()
         if router is None:
-            return None
+            return SubmitResult("unavailable", run_id, "no router is running")
         try:
-            with anyio.fail_after(self.timeout_ms / 1000):
-                return await router.active_run(session_key)
-        except Exception:  # a query degrades to "do not know"
-            return None
+            with anyio.fail_after((timeout_ms or self.timeout_ms) / 1000):
+                return await call(router)
+        except TimeoutError:
+            return SubmitResult("outcome_unknown", run_id, "the router did not answer")
+        except LemonError as exc:
+            return SubmitResult("rejected", run_id, f"{exc.code}: {exc}"[:300])
+        except Exception as exc:  # a router that breaks must not take its producer along
+            return SubmitResult("rejected", run_id, f"{type(exc).__name__}: {exc}"[:300])
 
-    async def _call(self, call: Awaitable[None] | None) -> CallStatus:
-        if call is None:
+    async def _tell(self, call: Callable[[RouterPort], Awaitable[None]]) -> CallStatus:
+        router = self._router()
+        if router is None:
             return "unavailable"
         try:
             with anyio.fail_after(self.timeout_ms / 1000):
-                await call
+                await call(router)
         except Exception:  # the caller only needs to know that it did not work
             return "error"
         return "ok"
+
+    async def _ask(self, call: Callable[[RouterPort], Awaitable[T]], unknown: T) -> T:
+        router = self._router()
+        if router is None:
+            return unknown
+        try:
+            with anyio.fail_after(self.timeout_ms / 1000):
+                return await call(router)
+        except Exception:  # a query degrades to "do not know"
+            return unknown
 
 
 class ModelInfo(Protocol):

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from lemon_core.errors import LemonError
+
+# Keys whose port has no module of its own here; the others stand beside their ports.
+RUN_HISTORY: Final = "run_history"
+"""Finished runs of a session, newest first; core registers its `RunStore`."""
+WORKSPACE_DIAGNOSTICS: Final = "workspace_diagnostics"
+"""Redacted counts of the agent's stores, for the doctor's bundle."""
+TEST_CREDENTIAL_ENV_VARS: Final = "test_credential_env_vars"
+"""Contributed: names of variables that tests must not see."""
+
+
+def doctor_runtime(name: str) -> str:
+    """The key under which an app tells the doctor the redacted state of one of its areas."""
+    return f"doctor_runtime:{name}"
 
 
 class AlreadyConfigured(LemonError):

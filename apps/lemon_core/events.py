@@ -1,4 +1,4 @@
-"""The event envelope, the typed payloads of runs and approvals, and their registry.
+"""The event envelope, the typed payloads of runs and approvals, and the registry of all payloads.
 
 Producers publish the typed models. Consumers of stored or foreign events use `coerce` (lenient);
 trust boundaries use `cast` (strict). Types that are not registered travel as plain maps.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from lemon_core.errors import LemonError
+from lemon_core.payload import Payload
 from lemon_core.resume import NATIVE_ENGINE, ResumeToken
 
 ActionKind = Literal[
@@ -28,12 +30,6 @@ ActionKind = Literal[
 ActionPhase = Literal["started", "updated", "completed"]
 ErrorValue = str | dict[str, object] | None
 """An error code, `{code, message?, detail?}`, or None."""
-
-
-class Payload(BaseModel):
-    """Base of all payloads: frozen, and unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class RunStarted(Payload):
@@ -169,15 +165,34 @@ class ApprovalResolved(Payload):
     reason: str | None = None
 
 
-class SecretChanged(Payload):
-    """A stored secret was set or is gone; never with its value."""
+RunEvent = (
+    RunStarted
+    | Delta
+    | EngineStarted
+    | EngineAction
+    | Completion
+    | RunCompleted
+    | RunFailed
+    | RunAbsorbed
+    | RunPhaseChanged
+    | ApprovalRequested
+    | ApprovalResolved
+    | Mapping[str, object]
+)
+"""What a run's topic carries; a plain map is an `engine_event`, in the executor's own words."""
 
-    owner: str
-    name: str
-    action: Literal["set", "delete"]
+GOAL_EVENTS = (
+    "goal_set",
+    "goal_paused",
+    "goal_resumed",
+    "goal_completed",
+    "goal_cleared",
+    "goal_continuation_submitted",
+    "goal_loop_verdict",
+    "goal_loop_status",
+)
 
-
-REGISTRY: Mapping[str, type[Payload]] = {
+_OF_RUNS: Mapping[str, type[Payload]] = {
     "run_started": RunStarted,
     "delta": Delta,
     "engine_started": EngineStarted,
@@ -189,8 +204,38 @@ REGISTRY: Mapping[str, type[Payload]] = {
     "run_phase_changed": RunPhaseChanged,
     "approval_requested": ApprovalRequested,
     "approval_resolved": ApprovalResolved,
-    "secret_changed": SecretChanged,
 }
+
+
+@cache
+def registry() -> Mapping[str, type[Payload]]:
+    """The payload model of every registered type.
+
+    Those that most processes never see are imported here, which a start need not pay for.
+    """
+    from lemon_core import automation_events as automation
+    from lemon_core import system_events as system
+
+    return {
+        **_OF_RUNS,
+        "coalesced_output": system.CoalescedOutput,
+        "cron_tick": automation.CronTick,
+        "cron_run_started": automation.CronRunStarted,
+        "cron_run_completed": automation.CronRunCompleted,
+        "cron_job_created": automation.CronJobChanged,
+        "cron_job_updated": automation.CronJobChanged,
+        "cron_job_deleted": automation.CronJobChanged,
+        "cron_lifecycle_action": automation.CronLifecycleAction,
+        "heartbeat_alert": automation.HeartbeatAlert,
+        "heartbeat_suppressed": automation.HeartbeatSuppressed,
+        "config_reloaded": system.ConfigReloaded,
+        "config_reload_failed": system.ConfigReloadFailed,
+        "secret_changed": system.SecretChanged,
+        "talk_mode_changed": system.TalkModeChanged,
+        **dict.fromkeys(GOAL_EVENTS, automation.GoalChanged),
+        "routing_feedback": system.RoutingFeedback,
+        "channel_delivery": system.ChannelDelivery,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +278,12 @@ def payload_map(payload: object) -> object:
 
 def registered(event_type: str) -> type[Payload] | None:
     """The payload model of `event_type`, or None for types that travel as plain maps."""
-    return REGISTRY.get(event_type)
+    return _OF_RUNS.get(event_type) or registry().get(event_type)
 
 
 def cast(event_type: str, payload: object) -> object:
     """`payload` as its registered model; raises `EventPayloadError`. Unregistered types pass."""
-    model = REGISTRY.get(event_type)
+    model = registered(event_type)
     if model is None or isinstance(payload, model):
         return payload
     try:
@@ -251,7 +296,7 @@ def cast(event_type: str, payload: object) -> object:
 
 def coerce(event_type: str, payload: object) -> object:
     """`payload` as its model where possible, unknown keys dropped; else `payload` unchanged."""
-    model = REGISTRY.get(event_type)
+    model = registered(event_type)
     if model is None or isinstance(payload, model) or not isinstance(payload, Mapping):
         return payload
     try:

@@ -26,6 +26,21 @@ def approval_id() -> str:
     return f"appr_{uuid.uuid4()}"
 
 
+def cron_id() -> str:
+    """A fresh id of a scheduled job: `cron_` and a UUID."""
+    return f"cron_{uuid.uuid4()}"
+
+
+def skill_id() -> str:
+    """A fresh skill id: `skill_` and a UUID."""
+    return f"skill_{uuid.uuid4()}"
+
+
+def idempotency_key(scope: str, operation: str) -> str:
+    """A fresh key under which `operation` happens once in `scope`."""
+    return f"{scope}:{operation}:{uuid.uuid4()}"
+
+
 def now_ms() -> int:
     """Wall-clock time in milliseconds since the epoch; for records, never for timeouts."""
     return time.time_ns() // 1_000_000

@@ -25,9 +25,10 @@ from lemon_core.ids import expired
 from lemon_core.logs import get_logger
 from lemon_core.store.codec import Key, decode_key
 from lemon_core.store.core import DeleteKey, PutValue, Store
-from lemon_core.store.errors import StoreCorrupt, StoreError
+from lemon_core.store.errors import StoreCorrupt
 from lemon_core.store.rows import parse_row
 from lemon_core.util import truncate_utf8
+from lemon_core.write_behind import WriteBehind
 
 INTROSPECTION_LOG: Final = "introspection_log"
 RETENTION_MS: Final = 7 * 86_400_000
@@ -37,8 +38,6 @@ MAX_DEPTH: Final = 100
 STRING_MAX_BYTES: Final = 4_096
 PREVIEW_MAX_BYTES: Final = 256
 REDACTED: Final = "[redacted]"
-WRITE_DELAY_MS: Final = 250
-RETRY_DELAY_MS: Final = 5_000
 BATCH: Final = 100
 """Rows per commit and per turn of the loop: more at once would hold it up."""
 
@@ -87,8 +86,7 @@ class Introspection:
         self.enabled, self._max_queued = enabled, max_queued
         self._store, self._clock = store, clock
         self._queue: deque[PutValue] = deque()
-        self._queued = anyio.Event()
-        self._writing = anyio.Lock()
+        self._behind = WriteBehind(self._write, clock, event="introspection.not_written")
         self._dropped = 0
 
     def record(
@@ -128,7 +126,7 @@ class Introspection:
             entry[name] = value
         entry["provenance"] = provenance
         self._queue.append(PutValue(INTROSPECTION_LOG, (ts_ms, event_id), entry))
-        self._queued.set()
+        self._behind.wake()
         return event_id
 
     async def query(
@@ -165,30 +163,23 @@ class Introspection:
 
     async def serve(self) -> None:
         """Write what is recorded, until cancelled; call `close` afterwards."""
-        while True:
-            await self._queued.wait()
-            # What is recorded in the meantime goes with the same commit.
-            await self._clock.sleep(WRITE_DELAY_MS)
-            if not await self._flushed():
-                await self._clock.sleep(RETRY_DELAY_MS)
+        await self._behind.serve()
 
     async def close(self) -> None:
         """Write what is left; a failure is logged."""
-        await self._flushed()
+        await self._behind.close()
 
     async def flush(self) -> None:
         """Return when everything recorded before is written; raises `StoreError`."""
-        # Held across the commit: two writers would take the same records from the queue.
-        async with self._writing:
-            while self._queue:
-                batch = list(islice(self._queue, BATCH))
-                await self._store.transaction(batch)
-                # Only what is written leaves the queue; writing it twice would change nothing.
-                for _ in batch:
-                    self._queue.popleft()
-            # Only a set event is replaced: `serve` would wait for the old one for ever.
-            if self._queued.is_set():
-                self._queued = anyio.Event()
+        await self._behind.flush()
+
+    async def _write(self) -> None:
+        while self._queue:
+            batch = list(islice(self._queue, BATCH))
+            await self._store.transaction(batch)
+            # Only what is written leaves the queue; writing it twice would change nothing.
+            for _ in batch:
+                self._queue.popleft()
         dropped, self._dropped = self._dropped, 0
         if dropped:
             log.warning("introspection.dropped", count=dropped)
@@ -217,14 +208,6 @@ class Introspection:
             part = rows[start : start + BATCH]
             found += [(_ts_ms(decode_key(key)), key, value) for key, value in part]
         return found
-
-    async def _flushed(self) -> bool:
-        try:
-            await self.flush()
-        except StoreError as exc:
-            log.warning("introspection.not_written", waiting=len(self._queue), error=str(exc))
-            return False
-        return True
 
 
 def redact(payload: Mapping[str, object], *, keep_arguments: bool = False) -> dict[str, object]:

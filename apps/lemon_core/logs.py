@@ -117,14 +117,27 @@ def configure(
 ) -> None:
     """Send Lemon's log lines of `level` and above to `stream` (default: stderr as it is now).
 
-    The logger tree belongs to the process, so the last call wins; nothing else is touched. An
-    unknown level means `warning`.
+    The logger tree belongs to the process, so the last call wins; nothing else is touched, log
+    files (`log_file`) neither. An unknown level means `warning`.
     """
     out = sys.stderr if stream is None else stream
-    handler = logging.StreamHandler(out)
+    handler = _LineHandler(out)
     handler.setFormatter(StructlogFormatter(form, colors=out.isatty()))
+    handler.setLevel(LEVELS.get(level.lower(), logging.WARNING))
     root = logging.getLogger(ROOT)
     for old in root.handlers[:]:
-        root.removeHandler(old)
+        if isinstance(old, _LineHandler):
+            root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(LEVELS.get(level.lower(), logging.WARNING))
+    settle_level()
+
+
+def settle_level() -> None:
+    """Make the tree as talkative as its most talkative handler; the others leave lines out."""
+    root = logging.getLogger(ROOT)
+    levels = [h.level for h in root.handlers if isinstance(h.formatter, StructlogFormatter)]
+    root.setLevel(min(levels, default=logging.WARNING))
+
+
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """The one that `configure` sets; a log file's handler is not touched."""

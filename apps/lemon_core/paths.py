@@ -10,9 +10,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class PathSettings:
-    """The file layout below one home directory; tests pass a temporary one."""
+    """The file layout below one home directory; tests pass a temporary one.
+
+    `state`, `config` and `checkpoints` move one part elsewhere.
+    """
 
     home: Path
+    state: Path | None = None
+    config: Path | None = None
+    checkpoints: Path | None = None
 
     @classmethod
     def resolve(cls, environ: Mapping[str, str] | None = None) -> PathSettings:
@@ -24,12 +30,17 @@ class PathSettings:
     @property
     def state_dir(self) -> Path:
         """`~/.lemon`, the home of all state."""
-        return self.home / ".lemon"
+        return self.state or self.home / ".lemon"
 
     @property
     def config_file(self) -> Path:
         """The global configuration file."""
-        return self.state_dir / "config.toml"
+        return self.config or self.state_dir / "config.toml"
+
+    @property
+    def trusted_projects(self) -> Path:
+        """Which projects may configure more than their safe keys; private (0600)."""
+        return self.state_dir / "trusted_projects.json"
 
     @property
     def run_dir(self) -> Path:
@@ -56,6 +67,21 @@ class PathSettings:
         """Default directory of the embedded databases."""
         return self.state_dir / "store"
 
+    @property
+    def checkpoint_dir(self) -> Path:
+        """Snapshots of files before an agent changed them; private (0700) and capped."""
+        return self.checkpoints or self.state_dir / "checkpoints"
+
+    @property
+    def versions_dir(self) -> Path:
+        """Installed releases, one folder each, and the link `current` to the one in use."""
+        return self.state_dir / "versions"
+
+    @property
+    def download_dir(self) -> Path:
+        """Downloads on their way, private (0700); an update empties it."""
+        return self.state_dir / "tmp"
+
     def agent_dir(self, environ: Mapping[str, str] | None = None) -> Path:
         """Home of the agent's own files (`LEMON_AGENT_DIR`, else `~/.lemon/agent`)."""
         env = os.environ if environ is None else environ
@@ -69,9 +95,14 @@ class PathSettings:
         return self.home / text[2:] if text.startswith("~/") else Path(text)
 
 
+def project_state_dir(cwd: Path) -> Path:
+    """Where the project that `cwd` is the root of keeps what belongs to it."""
+    return cwd / ".lemon"
+
+
 def project_config(cwd: Path) -> Path:
     """The configuration file of the project that `cwd` is the root of."""
-    return cwd / ".lemon" / "config.toml"
+    return project_state_dir(cwd) / "config.toml"
 
 
 def node_roots(configured: str | None, paths: PathSettings) -> tuple[str, ...]:

@@ -32,6 +32,10 @@ _KEYS: Final = frozenset(
         "config",
         "command_apps",
         "commands",
+        "doctor_checks",
+        "config_sections",
+        "gateway_channels",
+        "env_declarations",
     }
 )
 
@@ -51,7 +55,10 @@ class Profile:
     """The parts of a runtime; all of them are dotted paths (`package.module:attribute`).
 
     `components` start in order. `libraries` ship with it, importable and not started. `config` are
-    configuration defaults below those of the global file. `commands` are by app.
+    configuration defaults below those of the global file. `commands` are by app. `doctor_checks`
+    are what the apps add to the doctor's own looks (`<app>.doctor:CHECKS`). `config_sections` (the
+    section's path and its model), `gateway_channels` and `env_declarations` are what they add to
+    the configuration, which is loaded before any of them starts.
     """
 
     name: str
@@ -62,6 +69,10 @@ class Profile:
     config: Mapping[str, object] = field(default_factory=dict)
     command_apps: tuple[str, ...] = ()
     commands: Mapping[str, tuple[CommandSpec, ...]] = field(default_factory=dict)
+    doctor_checks: tuple[str, ...] = ()
+    config_sections: Mapping[str, str] = field(default_factory=dict)
+    gateway_channels: tuple[str, ...] = ()
+    env_declarations: tuple[str, ...] = ()
 
     def find_command(self, word: str) -> CommandSpec | None:
         """The command that `word` calls."""
@@ -119,6 +130,10 @@ def parse_profile(text: str, *, where: str) -> Profile:
         config=_table(raw, "config", where),
         command_apps=_texts(raw, "command_apps", where),
         commands=_commands(raw.get("commands", []), where),
+        doctor_checks=_texts(raw, "doctor_checks", where),
+        config_sections=_targets(raw, "config_sections", where),
+        gateway_channels=_texts(raw, "gateway_channels", where),
+        env_declarations=_texts(raw, "env_declarations", where),
     )
 
 
@@ -170,6 +185,12 @@ def render_profile(profile: Profile) -> str:
         lines.append(f"executor = {_toml(profile.executor)}")
     lines.append(f"libraries = {_toml(list(profile.libraries))}")
     lines.append(f"command_apps = {_toml(list(profile.command_apps))}")
+    lines.append(f"doctor_checks = {_toml(list(profile.doctor_checks))}")
+    lines.append(f"gateway_channels = {_toml(list(profile.gateway_channels))}")
+    lines.append(f"env_declarations = {_toml(list(profile.env_declarations))}")
+    if profile.config_sections:
+        lines += ["", "[config_sections]"]
+        lines += [f"{_toml(path)} = {_toml(at)}" for path, at in profile.config_sections.items()]
     if profile.config:
         lines += ["", "[config]", *_assignments(profile.config)]
     for app, specs in profile.commands.items():
@@ -201,6 +222,15 @@ def _table(raw: Mapping[str, object], key: str, where: str) -> dict[str, object]
     if not isinstance(value, dict):
         raise ProfileError(where, f"{key} is not a table")
     return value
+
+
+def _targets(raw: Mapping[str, object], key: str, where: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path, target in _table(raw, key, where).items():
+        if not isinstance(target, str):
+            raise ProfileError(where, f"{key}.{path} is not text; quote a path that has dots")
+        found[path] = target
+    return found
 
 
 def _texts(raw: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:

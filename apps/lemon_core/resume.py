@@ -31,6 +31,10 @@ class ResumeToken(BaseModel):
         """The command line a person would type to continue, such as `lemon resume sess_1`."""
         return f"{self.engine} resume {self.value}"
 
+    def format(self) -> str:
+        """As `format_plain`, between backticks: a chat shows it as one thing to copy."""
+        return f"`{self.format_plain()}`"
+
     def is_native(self) -> bool:
         """True for tokens of Lemon's own executor."""
         return self.engine == NATIVE_ENGINE
@@ -44,6 +48,11 @@ def extract_resume(text: str) -> ResumeToken | None:
     """The first native resume command anywhere in `text`; other engines' do not count."""
     found = _RESUME.search(text)
     return ResumeToken(engine=NATIVE_ENGINE, value=found.group(1)) if found else None
+
+
+def is_resume_line(line: str) -> bool:
+    """True when the whole line is a native resume command and nothing else."""
+    return _RESUME.fullmatch(line.strip()) is not None
 
 
 def session_conversation(session_key: str) -> ConversationKey:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final, Literal
 
 from lemon_core.paths import PathSettings
 from lemon_core.version import __version__
+
+GIT_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class RuntimeEnv:
             control_port=_port(environ.get("LEMON_CONTROL_PLANE_PORT"), 4040),
             web_port=_port(environ.get("LEMON_WEB_PORT"), 4080),
             sim_port=_port(environ.get("LEMON_SIM_UI_PORT"), 4090),
-            lemon_root=paths.expand(root) if root else None,
+            lemon_root=paths.expand(root) if root else source_root(),
             dotenv_dir=paths.expand(dotenv) if dotenv else paths.state_dir,
             debug=environ.get("LEMON_DEBUG", "").lower() in ("1", "true") or level == "debug",
             node_name=environ.get("LEMON_GATEWAY_NODE_NAME", "").strip() or socket.gethostname(),
@@ -44,16 +48,61 @@ class RuntimeEnv:
 
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """Which Lemon this is, and on what it runs."""
+    """Which Lemon this is, and on what it runs; the git facts are None outside a source tree."""
 
     version: str
     python: str
     platform: str
+    channel: str = "stable"
+    mode: Literal["release", "source"] = "release"
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
 
 
-def build_info() -> BuildInfo:
-    """This build."""
-    return BuildInfo(__version__, platform.python_version(), platform.platform())
+def build_info(*, channel: str = "stable", root: Path | None = None) -> BuildInfo:
+    """This build; `root` (of a source tree) is asked for its git facts, which runs git."""
+    info = BuildInfo(__version__, platform.python_version(), platform.platform(), channel)
+    if root is None or not (root / ".git").exists():
+        return info
+    return replace(_with_git(info, root), mode="source")
+
+
+def source_root() -> Path | None:
+    """The source tree that this module runs from; None in an installed Lemon."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "MODULE.bazel").is_file() else None
+
+
+def _with_git(info: BuildInfo, root: Path) -> BuildInfo:
+    import subprocess  # only for this
+
+    # No lock on the index: somebody may be committing.
+    command = ["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain=v2"]
+    # Inside a hook, git's variables name another repository.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            [*command, "--branch"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return info
+    lines = done.stdout.splitlines()
+    heads = [line[2:].partition(" ") for line in lines if line.startswith("# ")]
+    facts = {name: value for name, _, value in heads}
+    commit = facts.get("branch.oid", "")
+    branch = facts.get("branch.head", "")
+    return replace(
+        info,
+        commit=None if commit in ("", "(initial)") else commit,
+        branch=None if branch in ("", "(detached)") else branch,
+        dirty=len(heads) < len(lines),
+    )
 
 
 def _port(text: str | None, default: int) -> int:

@@ -15,7 +15,6 @@ import anyio
 
 from lemon_core.bus import SYSTEM_TOPIC, Bus
 from lemon_core.clock import Clock
-from lemon_core.events import SecretChanged
 from lemon_core.logs import get_logger
 from lemon_core.master_key import MasterKeyChain
 from lemon_core.secret_cipher import VERSION, seal
@@ -32,6 +31,7 @@ from lemon_core.secret_record import (
     secret_key,
 )
 from lemon_core.store import ABSENT, PutValue, Store, StoreError
+from lemon_core.system_events import SecretChanged
 
 __all__ = ["Resolved", "SecretInfo", "Secrets", "SecretsError", "SecretsStatus"]
 
@@ -126,11 +126,11 @@ class Secrets:
         self._tell(key, "set")
         return info_of(key, record)
 
-    async def get(self, name: str, *, owner: str = DEFAULT_OWNER) -> str:
+    async def get(self, name: str, *, owner: str = DEFAULT_OWNER, count_use: bool = True) -> str:
         """The stored value; raises `SecretsError`.
 
-        Counts the use. Codes: `not_found`, `expired` (it is deleted then), `decrypt_failed` and
-        those of the master key.
+        Counts the use, unless this is only a look. Codes: `not_found`, `expired` (it is deleted
+        then), `decrypt_failed` and those of the master key.
         """
         key = secret_key(owner, name)
         async with self._changing:
@@ -139,7 +139,8 @@ class Secrets:
                 raise SecretsError("not_found", f"there is no secret {key[1]!r}")
             if not record.expired(self._clock.now_ms()):
                 text = decrypted(key, record, (await self.keys.load()).key)
-                await self._count_use(key, record)
+                if count_use:
+                    await self._count_use(key, record)
                 return text
         await self._drop(key, record)
         raise SecretsError("expired", f"the secret {key[1]!r} has expired: set it again")
@@ -151,6 +152,7 @@ class Secrets:
         owner: str = DEFAULT_OWNER,
         env_fallback: bool = True,
         prefer_env: bool = False,
+        count_use: bool = True,
     ) -> Resolved:
         """The value from the store or else from the variable called `name`, or the other way round.
 
@@ -162,7 +164,8 @@ class Secrets:
         if prefer_env and variable is not None:
             return variable
         try:
-            return Resolved(await self.get(name, owner=owner), "store")
+            found = await self.get(name, owner=owner, count_use=count_use)
+            return Resolved(found, "store")
         except SecretsError as exc:
             if not env_fallback or variable is None:
                 raise

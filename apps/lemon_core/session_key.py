@@ -113,6 +113,23 @@ def agent_id(key: object) -> str | None:
         return None
 
 
+def is_main(key: object) -> bool:
+    """True for the key of an agent's main session or one of its side sessions."""
+    return _kind(key) == "main"
+
+
+def is_channel_peer(key: object) -> bool:
+    """True for the key of a conversation with a peer on a channel."""
+    return _kind(key) == "channel_peer"
+
+
+def _kind(key: object) -> str | None:
+    try:
+        return parse(key).kind if isinstance(key, str) else None
+    except InvalidSessionKey:
+        return None
+
+
 def _clean(key: str) -> bool:
     """No empty segment and no control character: both would make two keys look alike."""
     return all(key.split(":")) and key.isprintable()

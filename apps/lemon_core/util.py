@@ -1,11 +1,10 @@
-"""Small pure helpers: merging, backoff, canonical JSON, usage arithmetic."""
+"""Small pure helpers: merging, backoff, canonical JSON."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 
 def deep_merge(base: Mapping[str, object], override: Mapping[str, object]) -> dict[str, object]:
@@ -58,70 +57,3 @@ def truncate_utf8(text: str, max_bytes: int) -> str:
         return text
     kept = raw[:max_bytes].decode(errors="ignore")
     return f"{kept}...[truncated {len(raw) - len(kept.encode())} bytes]"
-
-
-@dataclass(frozen=True, slots=True)
-class UsageTotals:
-    """Token counts of one run in one vocabulary; None means the provider did not say."""
-
-    input: int | None
-    output: int | None
-    cache_read: int | None
-    cache_write: int | None
-    total: int | None
-    context: int | None
-    cost_usd: float | None
-
-
-_CACHE_READ = ("cache_read", "cache_read_tokens", "cache_read_input_tokens", "cached_input_tokens")
-_CACHE_WRITE = ("cache_write", "cache_write_tokens", "cache_creation_input_tokens")
-
-
-def _number(usage: Mapping[str, object], *names: str) -> float | None:
-    """The first of `names` that holds a number; numbers written as text count, booleans do not."""
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, bool):
-            continue
-        if isinstance(value, int | float):
-            return float(value)
-        if isinstance(value, str):
-            try:
-                return float(value)
-            except ValueError:
-                continue
-    return None
-
-
-def _count(usage: Mapping[str, object], *names: str) -> int | None:
-    value = _number(usage, *names)
-    return None if value is None else int(value)
-
-
-def context_tokens(usage: Mapping[str, object]) -> int | None:
-    """Tokens that the last model call held in its window, or None when usage does not tell."""
-    given = _count(usage, "context_tokens")
-    if given is not None:
-        return given
-    fresh = _count(usage, "input", "input_tokens")
-    if fresh is not None:
-        read = _count(usage, *_CACHE_READ) or 0
-        return fresh + read + (_count(usage, *_CACHE_WRITE) or 0)
-    # prompt_tokens already includes what came from the cache.
-    return _count(usage, "prompt_tokens")
-
-
-def normalize_usage(usage: Mapping[str, object] | None) -> UsageTotals | None:
-    """Usage of any provider in one vocabulary; None when nothing was reported."""
-    if not usage:
-        return None
-    totals = UsageTotals(
-        input=_count(usage, "input", "input_tokens", "prompt_tokens"),
-        output=_count(usage, "output", "output_tokens", "completion_tokens"),
-        cache_read=_count(usage, *_CACHE_READ),
-        cache_write=_count(usage, *_CACHE_WRITE),
-        total=_count(usage, "total", "total_tokens"),
-        context=context_tokens(usage),
-        cost_usd=_number(usage, "cost_usd", "total_cost"),
-    )
-    return None if totals == UsageTotals(*(None,) * 7) else totals

@@ -7,8 +7,6 @@ parser. A turn of the loop is compared with reading the same answer from lemon_a
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -34,7 +32,7 @@ from lemon_ai.testing import FakeToolCall, ScriptedAdapter, Turn, scripted_model
 from tools.bench.model import TOKENS
 from tools.bench.processes import BenchError
 from tools.bench.stats import percentile
-from tools.bench.table import Row, as_json, markdown
+from tools.bench.table import Row, machine_facts, show
 
 TOOLS: Final = 10
 CALLS: Final = 10
@@ -194,18 +192,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     began = time.perf_counter()
     measured = anyio.run(measure, max(1, arguments.runs))
-    facts: dict[str, object] = {
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "tools": TOOLS,
-        "took_s": round(time.perf_counter() - began, 1),
-    }
-    if arguments.json:
-        print(as_json(measured, facts))
-    else:
-        print(markdown(measured))
-        print()
-        print(", ".join(f"{name} {value}" for name, value in facts.items()))
+    facts = {"tools": TOOLS, **machine_facts(began)}
+    print(show(measured, facts, as_document=arguments.json))
     return 0
 
 

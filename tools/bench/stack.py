@@ -8,7 +8,6 @@ themselves only on this one.
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
@@ -20,20 +19,18 @@ from tools.bench.measure import MAX_CONCURRENT_RUNS, Counts, Measured, Programs,
 from tools.bench.model import PACE_MS, TOKENS
 from tools.bench.processes import BenchError
 from tools.bench.rows import rows
-from tools.bench.table import as_json, markdown
+from tools.bench.table import machine_facts, show
 
 
-def facts(measured: Measured, wall_s: float) -> dict[str, object]:
+def facts(measured: Measured, began: float) -> dict[str, object]:
     """What belongs to the numbers."""
     return {
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
         "machine": platform.machine(),
         "tokens_per_answer": TOKENS,
         "events_per_run": measured.events_per_run,
         "pace_ms_per_token": PACE_MS,
         "gateway.max_concurrent_runs": MAX_CONCURRENT_RUNS,
-        "took_s": round(wall_s, 1),
+        **machine_facts(began),
     }
 
 
@@ -50,13 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BenchError as exc:
         print(f"stack: {exc}", file=sys.stderr)
         return 1
-    told = facts(measured, time.perf_counter() - began)
-    if arguments.json:
-        print(as_json(rows(measured), told))
-        return 0
-    print(markdown(rows(measured)))
-    print()
-    print(", ".join(f"{name} {value}" for name, value in told.items()))
+    print(show(rows(measured), facts(measured, began), as_document=arguments.json))
     return 0
 
 

@@ -20,6 +20,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[rank - 1]
 
 
+def middle_share(values: Sequence[float], of: Sequence[float]) -> float:
+    """The middle of the shares that `values` have of what was measured right beside each."""
+    return percentile([value / other for value, other in zip(values, of, strict=True)], 50)
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The middle and the tail of some measured values."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -84,10 +87,27 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def as_json(rows: Sequence[Row], facts: dict[str, object]) -> str:
+def machine_facts(began: float) -> dict[str, object]:
+    """What belongs to every table; `began` is the value of `time.perf_counter` at the start."""
+    return {
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "took_s": round(time.perf_counter() - began, 1),
+    }
+
+
+def show(rows: Sequence[Row], facts: Mapping[str, object], *, as_document: bool) -> str:
+    """The rows with the facts below them: a table for people, or one JSON document."""
+    if as_document:
+        return as_json(rows, facts)
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f"{markdown(rows)}\n\n{told}"
+
+
+def as_json(rows: Sequence[Row], facts: Mapping[str, object]) -> str:
     """The rows and what is known of the run, as one JSON document."""
     document = {
-        "facts": facts,
+        "facts": dict(facts),
         "rows": [
             {
                 "name": row.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,17 @@ async def test_a_call_that_needs_an_approval_is_refused_and_never_runs(
     assert "nobody can be asked" in result.text
     assert "was not run" in result.text
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_machine_may_want_every_command_approved(tmp_path: Path) -> None:
+    """Specification lemon_core 15; the policy of the run wants nothing approved."""
+    env = tool_env(tmp_path)
+    asking = replace(
+        env, environ={**env.environ, "LEMON_TERMINAL_BACKENDS_REQUIRE_APPROVAL": "local"}
+    )
+    tools = ToolRegistry(ShellSettings()).bind(asking, ToolClassTable(), asker(Answers()))
+    bash = next(tool for tool in tools if tool.name == "bash")
+    params: dict[str, Any] = {"command": "touch ran"}
+    result = await bash.execute(ToolCallContext("c", params, AbortSignal(), lambda _: None))
+    assert details(result) == {"reason": "approval_error"}
+    assert not (tmp_path / "ran").exists()

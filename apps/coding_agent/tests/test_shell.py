@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -194,6 +195,19 @@ async def test_the_policy_decides_what_runs(tmp_path: Path) -> None:
             await call(BASH, env, command=command)
     assert not (tmp_path / "ran").exists()
     assert (await call(BASH, tool_env(tmp_path, policy=listed), command="ls")).text != ""
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [("LEMON_TERMINAL_BACKENDS_DENY", "local"), ("LEMON_TERMINAL_BACKENDS_ALLOW", "ssh")],
+)
+async def test_a_machine_may_let_no_command_run(tmp_path: Path, variable: tuple[str, str]) -> None:
+    """Specification lemon_core 15."""
+    env = tool_env(tmp_path)
+    forbidden = replace(env, environ={**env.environ, **dict([variable])})
+    with pytest.raises(ToolError, match="this machine lets no command run"):
+        await call(BASH, forbidden, command="touch ran")
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_the_model_is_told_the_configured_time_limit() -> None:

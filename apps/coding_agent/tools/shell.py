@@ -14,7 +14,9 @@ from coding_agent.tools.process import Ending, run_process
 from coding_agent.tools.toolset import ToolDef, ToolEnv, schema, text_param
 from coding_agent.transcript import INTERRUPTED
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
+from lemon_core.terminal_backends import TerminalPolicy
 
+TERMINAL: Final = "local"
 KEEP_BYTES: Final = 50_000
 KEEP_LINES: Final = 2_000
 UPDATE_BYTES: Final = 4_000
@@ -49,6 +51,7 @@ def bash_tool(timeout_ms: int) -> ToolDef:
         ),
         execute=_bash,
         classes=frozenset({"dangerous"}),
+        terminal=TERMINAL,
         exclusive=True,
     )
 
@@ -143,6 +146,8 @@ def default_shell() -> str:
 def _require_allowed(env: ToolEnv, command: str) -> None:
     if "\0" in command:
         raise ToolError("the command holds a null character")
+    if not TerminalPolicy.from_environ(env.environ).allows(TERMINAL):
+        raise ToolError("this machine lets no command run (LEMON_TERMINAL_BACKENDS_ALLOW, _DENY)")
     if env.policy.sandbox:
         raise ToolError("the policy asks for a sandbox, which this installation does not have")
     if not env.policy.command_allowed(command):

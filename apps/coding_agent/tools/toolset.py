@@ -51,6 +51,7 @@ class ToolDef:
     """A tool, and the classes under which a policy sees it; without classes it is harmless.
 
     `exclusive`: it changes something, so the other calls of the same answer run before or after it.
+    `terminal`: it runs commands with this terminal backend, which the machine may forbid.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ToolDef:
     execute: Execute
     classes: frozenset[ToolClass] = frozenset()
     exclusive: bool = False
+    terminal: str | None = None
 
     def bind(self, env: ToolEnv) -> AgentTool:
         """The tool for one run."""

@@ -212,18 +212,22 @@ def test_a_run_that_takes_too_long_is_aborted_with_124(
     assert capsys.readouterr().err.splitlines()[-1] == "lemon: timed out"
 
 
-@pytest.mark.behaviour("lemon_cli.28")
-def test_malformed_toml_ends_with_1_naming_path_and_line(
-    paths: PathSettings, capsys: pytest.CaptureFixture[str]
+@pytest.mark.behaviour("lemon_cli.28", "lemon_core.48")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("[gateway\nmax_concurrent_runs = 2\n", 1), ("[gateway]\nmax_concurrent_runs = 'x'\n", 2)],
+)
+def test_malformed_toml_and_a_meaningless_value_end_with_1_naming_path_and_line(
+    paths: PathSettings, capsys: pytest.CaptureFixture[str], text: str, line: int
 ) -> None:
     paths.state_dir.mkdir()
-    paths.config_file.write_text("[gateway\nmax_concurrent_runs = 2\n")
+    paths.config_file.write_text(text)
     assert lemon(paths, "run", "--session", "w", "hi") == 1
     err = capsys.readouterr().err
-    assert f"{paths.config_file}:1" in err
+    assert f"{paths.config_file}:{line}" in err
 
 
-@pytest.mark.behaviour("lemon_cli.28")
+@pytest.mark.behaviour("lemon_cli.28", "lemon_core.48")
 def test_an_unknown_key_warns_and_the_run_goes_on(
     paths: PathSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:

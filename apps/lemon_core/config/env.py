@@ -10,68 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, assert_never
 
 from lemon_core.config import keys
 from lemon_core.config.source import KeyPath
+from lemon_core.config.variables import VARIABLES, Kind, Variable
 from lemon_core.paths import PathSettings
-
-Kind = Literal["text", "integer", "number", "boolean"]
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable, the key that it sets, and how its text is read."""
-
-    name: str
-    path: tuple[str, ...]
-    kind: Kind = "text"
-
-
-def _lemon(name: str, path: str, kind: Kind = "text") -> Variable:
-    return Variable(f"LEMON_{name}", tuple(path.split(".")), kind)
-
-
-VARIABLES: Final[tuple[Variable, ...]] = (
-    _lemon("DEFAULT_PROVIDER", "defaults.provider"),
-    _lemon("DEFAULT_MODEL", "defaults.model"),
-    _lemon("DEFAULT_THINKING_LEVEL", "defaults.thinking_level"),
-    _lemon("COMPACTION_ENABLED", "runtime.compaction.enabled", "boolean"),
-    _lemon("COMPACTION_RESERVE_TOKENS", "runtime.compaction.reserve_tokens", "integer"),
-    _lemon("COMPACTION_KEEP_RECENT_TOKENS", "runtime.compaction.keep_recent_tokens", "integer"),
-    _lemon(
-        "COMPACTION_CONTEXT_WINDOW_TOKENS", "runtime.compaction.context_window_tokens", "integer"
-    ),
-    _lemon("COMPACTION_TRIGGER_RATIO", "runtime.compaction.trigger_ratio", "number"),
-    _lemon("RETRY_ENABLED", "runtime.retry.enabled", "boolean"),
-    _lemon("MAX_RETRIES", "runtime.retry.max_retries", "integer"),
-    _lemon("BASE_DELAY_MS", "runtime.retry.base_delay_ms", "integer"),
-    _lemon("SHELL_PATH", "runtime.shell.path"),
-    _lemon("SHELL_COMMAND_PREFIX", "runtime.shell.command_prefix"),
-    _lemon("THEME", "runtime.theme"),
-    _lemon("GATEWAY_MAX_CONCURRENT_RUNS", "gateway.max_concurrent_runs", "integer"),
-    _lemon("GATEWAY_DEFAULT_CWD", "gateway.default_cwd"),
-    _lemon("GATEWAY_AUTO_RESUME", "gateway.auto_resume", "boolean"),
-    _lemon("GATEWAY_REQUIRE_ENGINE_LOCK", "gateway.require_engine_lock", "boolean"),
-    _lemon("GATEWAY_ENGINE_LOCK_TIMEOUT_MS", "gateway.engine_lock_timeout_ms", "integer"),
-    _lemon("GATEWAY_ENABLE_WEBHOOK", "gateway.enable_webhook", "boolean"),
-    _lemon("GATEWAY_HEALTH_PORT", "gateway.health_port", "integer"),
-    _lemon("ROUTER_HEALTH_PORT", "router.health_port", "integer"),
-    _lemon("AGENT_PROFILES_CWD", "router.agent_profiles_cwd"),
-    _lemon("STORE_BACKEND", "store.backend"),
-    _lemon("STORE_PATH", "store.path"),
-    _lemon("LOG_LEVEL", "logging.level"),
-    _lemon("LOG_FILE", "logging.file"),
-    _lemon("LOG_MAX_NO_BYTES", "logging.max_no_bytes", "integer"),
-    _lemon("LOG_MAX_NO_FILES", "logging.max_no_files", "integer"),
-    _lemon("LOG_COMPRESS_ON_ROTATE", "logging.compress_on_rotate", "boolean"),
-    _lemon("LOG_FILESYNC_REPEAT_INTERVAL", "logging.filesync_repeat_interval", "integer"),
-    _lemon("TUI_THEME", "tui.theme"),
-    _lemon("TUI_DEBUG", "tui.debug", "boolean"),
-    _lemon("FEATURE_SESSION_SEARCH", "features.session_search"),
-    _lemon("FEATURE_ROUTING_FEEDBACK", "features.routing_feedback"),
-    _lemon("FEATURE_SKILL_SYNTHESIS_DRAFTS", "features.skill_synthesis_drafts"),
-)
 
 # Providers whose variables count without a `[providers.<name>]` row. Names are data here.
 _PROVIDER_NAMES: Final = (
@@ -95,24 +39,33 @@ class Setting:
 
 
 def settings(
-    environ: Mapping[str, str], providers: Iterable[str]
+    environ: Mapping[str, str], providers: Iterable[str], contributed: Iterable[Variable] = ()
 ) -> tuple[list[Setting], list[str]]:
     """What the variables say, and one warning for each that cannot be read.
 
-    `providers` are the configured rows, which have variables like the known ones.
+    `providers` are the configured rows, which have variables like the known ones; `contributed`
+    are the variables of sections that apps own.
     """
     found: list[Setting] = []
     warnings: list[str] = []
-    for variable in (*VARIABLES, *_provider_variables(providers)):
-        text = environ.get(variable.name, "").strip()
-        if not text:
-            continue
-        value = _read(text, variable.kind)
-        if value is None:
-            warnings.append(f"{variable.name}: expected {_EXPECTED[variable.kind]}, ignored")
-        else:
-            found.append(Setting(variable.name, variable.path, value))
+    for variable in (*VARIABLES, *contributed, *_provider_variables(providers)):
+        for name in (variable.name, *variable.aliases):
+            text = environ.get(name, "").strip()
+            if not text:
+                continue
+            value = read_text(text, variable.kind)
+            if value is not None:
+                found.append(Setting(name, variable.path, value))
+                break
+            if variable.kind != "list":  # a list of nothing is as good as an unset variable
+                warnings.append(f"{name}: expected {_EXPECTED[variable.kind]}, ignored")
     return found, warnings
+
+
+def dotenv_file(paths: PathSettings, environ: Mapping[str, str]) -> Path:
+    """Where `.env` is: in `~/.lemon`, or in `LEMON_DOTENV_DIR`."""
+    configured = environ.get("LEMON_DOTENV_DIR", "").strip()
+    return (paths.expand(configured) if configured else paths.state_dir) / ".env"
 
 
 def environment(
@@ -123,8 +76,7 @@ def environment(
     The file is `~/.lemon/.env`, or that in `LEMON_DOTENV_DIR`; never one of the working directory,
     because whoever wrote the project there would choose the variables of this process.
     """
-    configured = environ.get("LEMON_DOTENV_DIR", "").strip()
-    path = (paths.expand(configured) if configured else paths.state_dir) / ".env"
+    path = dotenv_file(paths, environ)
     try:
         text = path.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
@@ -172,23 +124,36 @@ def _upper(name: str) -> str:
 
 
 _EXPECTED: Final[Mapping[Kind, str]] = {
-    "text": "text",
+    "string": "text",
     "integer": "a whole number",
-    "number": "a number",
+    "float": "a number",
     "boolean": "true or false",
+    "list": "a list with commas",
+    "bytes": "a number of bytes, for example 4096, 64KiB or 16MiB",
 }
+_BYTES: Final = r"(\d+) ?(?:([KMG])i?B?)?"
+_POWERS: Final[Mapping[str, int]] = {"K": 1, "M": 2, "G": 3}
 
 
-def _read(text: str, kind: Kind) -> object:
-    if kind == "text":
-        return text
-    if kind == "boolean":
-        lowered = text.lower()
-        return True if lowered in _TRUE else False if lowered in _FALSE else None
-    try:
-        return int(text) if kind == "integer" else float(text)
-    except ValueError:
-        return None
+def read_text(text: str, kind: Kind) -> object:
+    """What the text of a variable means; None when it means nothing of this kind."""
+    match kind:
+        case "string":
+            return text
+        case "boolean":
+            lowered = text.lower()
+            return True if lowered in _TRUE else False if lowered in _FALSE else None
+        case "list":
+            return [part for item in text.split(",") if (part := item.strip())] or None
+        case "bytes":
+            match = re.fullmatch(_BYTES, text, re.IGNORECASE | re.ASCII)
+            return match and int(match[1]) * 1024 ** _POWERS.get((match[2] or "").upper(), 0)
+        case "integer" | "float":
+            try:
+                return int(text) if kind == "integer" else float(text)
+            except ValueError:
+                return None
+    assert_never(kind)
 
 
 def as_tables(found: Iterable[Setting]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -52,6 +52,6 @@ NotNegative = Annotated[int, Field(ge=0, le=MAX_INT)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 BindAddress = Annotated[str, AfterValidator(_bind_address)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+QueueMode = Literal["collect", "followup", "steer", "steer_backlog", "redirect", "interrupt"]
 # Known keys whose owner checks them: nothing here reads what is inside.
 Opaque = Mapping[str, object]
-NOTHING: Final[Opaque] = {}

@@ -1,16 +1,16 @@
 """The `gateway` section."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from lemon_core.config.fields import (
-    NOTHING,
     BindAddress,
     NotNegative,
-    Opaque,
     Port,
     Positive,
+    QueueMode,
     Section,
     Text,
 )
@@ -20,15 +20,33 @@ from lemon_core.config.rpc import GatewayRpc
 class GatewayQueue(Section):
     """Defaults for requests of the gateway's own ingress."""
 
-    mode: (
-        Literal["collect", "followup", "steer", "steer_backlog", "redirect", "interrupt"] | None
-    ) = None
+    mode: QueueMode | None = None
     cap: Positive | None = None
     drop: Literal["oldest", "newest", "reject"] | None = None
 
 
+class GatewayProject(Section):
+    """A directory that chats may be bound to; `~` is the home directory."""
+
+    root: Text
+
+
+class GatewayBinding(Section):
+    """What belongs to one chat, or to one topic of it; an unknown queue mode reads as none."""
+
+    transport: Text
+    chat_id: int | Text
+    topic_id: int | Text | None = None
+    project: Text | None = None
+    agent_id: str | None = None
+    queue_mode: str | None = None
+
+
 class GatewaySection(Section):
-    """Slots, the engine lock, health, and the gateway's surfaces."""
+    """Slots, the engine lock, health, and the gateway's surfaces.
+
+    A channel adds `enable_<id>` and a section of its own (`lemon_core.config.channels`).
+    """
 
     max_concurrent_runs: Positive = 2
     default_cwd: str | None = None
@@ -39,9 +57,6 @@ class GatewaySection(Section):
     # None is derived from the hold time.
     engine_lock_reap_interval_ms: Positive | None = None
     enable_webhook: bool = False
-    enable_telegram: bool = False
-    enable_discord: bool = False
-    enable_xmtp: bool = False
     gateway_ingress_enabled: bool = False
     health_enabled: bool = True
     # 0 lets the system choose.
@@ -50,12 +65,5 @@ class GatewaySection(Section):
     workspace_dir: Text | None = None
     rpc: GatewayRpc = GatewayRpc.model_construct()
     queue: GatewayQueue = GatewayQueue.model_construct()
-    projects: Opaque = NOTHING
-    bindings: Annotated[tuple[Opaque, ...], Field(strict=False)] = ()
-    webhook: Opaque = NOTHING
-    sms: Opaque = NOTHING
-    voice: Opaque = NOTHING
-    telegram: Opaque = NOTHING
-    discord: Opaque = NOTHING
-    xmtp: Opaque = NOTHING
-    email: Opaque = NOTHING
+    projects: Mapping[str, GatewayProject] = {}
+    bindings: Annotated[tuple[GatewayBinding, ...], Field(strict=False)] = ()

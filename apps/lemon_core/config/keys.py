@@ -72,6 +72,8 @@ def _inside(value: object, annotation: object, path: KeyPath, safe: bool) -> Ite
         yield Key(path, True, safe)
     elif not many and isinstance(value, Mapping):
         yield from walk(value, inner, path, safe)
+    elif many and value == []:
+        yield Key(path, True, safe)  # it replaces whatever rows there were
     elif many and isinstance(value, Mapping | list):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, item in items:
@@ -94,6 +96,18 @@ def _section_of(annotation: object) -> tuple[type[BaseModel] | None, bool]:
     return None, False
 
 
+def section_model(annotation: object) -> type[BaseModel] | None:
+    """The one section model that an annotation holds; None for a value and for many sections."""
+    found, many = _section_of(annotation)
+    return None if many else found
+
+
+def row_model(annotation: object) -> type[BaseModel] | None:
+    """The section model that an annotation holds many of, in a list or by name."""
+    found, many = _section_of(annotation)
+    return found if many else None
+
+
 def engine_keys(value: object, at: KeyPath = ()) -> Iterator[KeyPath]:
     """The path of every removed engine key, at any depth and inside arrays."""
     if isinstance(value, Mapping):
@@ -105,6 +119,13 @@ def engine_keys(value: object, at: KeyPath = ()) -> Iterator[KeyPath]:
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from engine_keys(inner, (*at, index))
+
+
+def copied(data: Mapping[str, object]) -> dict[str, object]:
+    """Tables copied at every depth, so that taking a key out changes nobody else's."""
+    return {
+        name: copied(value) if isinstance(value, Mapping) else value for name, value in data.items()
+    }
 
 
 def _snake(name: str) -> str:

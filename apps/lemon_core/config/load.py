@@ -1,38 +1,37 @@
 """The layers of the configuration, joined into one validated `LemonConfig`.
 
-defaults < defaults of the runtime profile < global file < project file (safe keys only) <
-environment < what the caller overrides. `load_validated` refuses what means nothing and names every
-problem at once; `load_config` passes it over and is for commands that look at a broken file.
+defaults < defaults of the runtime profile < global file < project file (safe keys, or all of a
+trusted one) < overrides that the control plane stored < environment < what the caller overrides.
+`load_validated` refuses what means nothing and names every problem at once; `load_config` passes it
+over and is for commands that look at a broken file. The stored overrides come later, with
+`with_stored`: the store is opened with the configuration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from lemon_core.config import env, keys
-from lemon_core.config.model import DEFAULT_PROFILE, LemonConfig
-from lemon_core.config.source import KeyPath, Problem, TomlFile, dotted, read_toml
-from lemon_core.config.validate import (
-    ENGINE_KEY_MESSAGE,
-    unknown_key_message,
-    value_problems,
-    whole_problems,
+from lemon_core.config.channels import resolve_channels
+from lemon_core.config.contributed import NOTHING_CONTRIBUTED, Channels, Contributed
+from lemon_core.config.layers import ORDER, LayerName, LayerReader, Report, known_profiles
+from lemon_core.config.model import LemonConfig
+from lemon_core.config.project import (
+    ProjectFile,
+    narrow_policies,
+    read_project,
+    take_policies,
+    without_foreign_keys,
 )
+from lemon_core.config.retired import migrated
+from lemon_core.config.source import KeyPath, TomlFile, dotted, parse_dotted, read_toml
+from lemon_core.config.validate import whole_problems
 from lemon_core.errors import LemonError
-from lemon_core.paths import PathSettings, project_config
-from lemon_core.tool_policy import ToolPolicy, intersect
+from lemon_core.paths import PathSettings
+from lemon_core.tool_policy import ToolPolicy
 from lemon_core.util import deep_merge
-
-# A file that a repository brings along must not drown everything else that is printed.
-MAX_WARNINGS: Final = 20
-
-_MAX_ROUNDS: Final = 4
-
-# An unknown state of a feature must not switch it on.
-_FAIL_CLOSED: Final[Mapping[str, object]] = {"features": "off"}
 
 
 class ConfigError(LemonError):
@@ -46,6 +45,16 @@ class ConfigError(LemonError):
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What a configuration was joined from, for joining it again and for telling where from."""
+
+    layers: Mapping[LayerName, Mapping[str, object]] = field(default_factory=dict)
+    policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
+    global_file: TomlFile | None = None
+    contributed: Contributed = NOTHING_CONTRIBUTED
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedConfig:
     """A configuration with what should be said about it.
 
@@ -55,14 +64,7 @@ class LoadedConfig:
     config: LemonConfig
     warnings: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(slots=True)
-class _Report:
-    errors: list[str] = field(default_factory=list)
-    fatal: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    dropped: list[KeyPath] = field(default_factory=list)
+    parts: Parts = field(default_factory=Parts, repr=False, compare=False)
 
 
 def load_validated(
@@ -72,12 +74,15 @@ def load_validated(
     environ: Mapping[str, str],
     overrides: Mapping[str, object] | None = None,
     profile_defaults: Mapping[str, object] | None = None,
+    contributed: Contributed = NOTHING_CONTRIBUTED,
 ) -> LoadedConfig:
     """The configuration for work in `cwd` (None: no project); raises `ConfigError`.
 
-    `profile_defaults` lie below the global file, `overrides` above everything.
+    `profile_defaults` lie below the global file, `overrides` above everything; `contributed` are
+    the sections of apps.
     """
-    loaded, report = _load(cwd, paths, environ, overrides or {}, profile_defaults or {})
+    given = _Given(overrides or {}, profile_defaults or {}, contributed)
+    loaded, report = _load(cwd, paths, environ, given)
     if errors := (*report.fatal, *report.errors):
         raise ConfigError(errors)
     return loaded
@@ -90,197 +95,174 @@ def load_config(
     environ: Mapping[str, str],
     overrides: Mapping[str, object] | None = None,
     profile_defaults: Mapping[str, object] | None = None,
+    contributed: Contributed = NOTHING_CONTRIBUTED,
 ) -> LoadedConfig:
     """What can be used of the configuration; the rest is passed over and stands in the warnings.
 
     Removed engine keys fail here too, with `ConfigError`.
     """
-    loaded, report = _load(cwd, paths, environ, overrides or {}, profile_defaults or {})
+    given = _Given(overrides or {}, profile_defaults or {}, contributed)
+    loaded, report = _load(cwd, paths, environ, given)
     if report.fatal:
         raise ConfigError(tuple(report.fatal))
-    return LoadedConfig(loaded.config, (*report.errors, *loaded.warnings), loaded.environ)
+    return replace(loaded, warnings=(*report.errors, *loaded.warnings))
+
+
+def inspect_config(
+    cwd: Path | None,
+    *,
+    paths: PathSettings,
+    environ: Mapping[str, str],
+    profile_defaults: Mapping[str, object] | None = None,
+    contributed: Contributed = NOTHING_CONTRIBUTED,
+) -> tuple[LoadedConfig, tuple[str, ...]]:
+    """What can be used of the configuration, and every error in it, removed keys included.
+
+    Raises nothing: it is for whoever looks at what is broken.
+    """
+    given = _Given({}, profile_defaults or {}, contributed)
+    loaded, report = _load(cwd, paths, environ, given)
+    return loaded, (*report.fatal, *report.errors)
+
+
+def with_stored(loaded: LoadedConfig, stored: Mapping[str, object]) -> LoadedConfig:
+    """`loaded` with the overrides that the control plane stored, by dotted path.
+
+    An override that means nothing, or that does not fit the rest, is warned about and ignored.
+    """
+    parts = loaded.parts
+    kept = dict(stored)
+    report = Report()
+    while True:
+        tables = tables_of(kept)
+        model, channels = parts.contributed.used_by((*parts.layers.values(), tables))
+        data = LayerReader(model, channels, report).stored(kept)
+        layers = {**parts.layers, "control_plane": data}
+        config, notes = _join(model, channels, layers, parts.policies)
+        misfits = _misfits(config, loaded, parts, data)
+        if not misfits:
+            break
+        report = Report(warnings=[f"stored overrides: {line}; ignored" for _, line in misfits])
+        heads = {path[0] for path, _ in misfits}
+        kept = {text: kept[text] for text in kept if _head(text) not in heads}
+    warnings = tuple(dict.fromkeys((*loaded.warnings, *report.warnings, *notes)))
+    return replace(loaded, config=config, warnings=warnings, parts=replace(parts, layers=layers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    overrides: Mapping[str, object]
+    profile_defaults: Mapping[str, object]
+    contributed: Contributed
 
 
 def _load(
-    cwd: Path | None,
-    paths: PathSettings,
-    environ: Mapping[str, str],
-    overrides: Mapping[str, object],
-    profile_defaults: Mapping[str, object],
-) -> tuple[LoadedConfig, _Report]:
-    report = _Report()
+    cwd: Path | None, paths: PathSettings, environ: Mapping[str, str], given: _Given
+) -> tuple[LoadedConfig, Report]:
+    report = Report()
     full_environ, warnings, errors = env.environment(paths, environ)
     report.warnings += warnings
     report.errors += errors
     global_file = read_toml(paths.config_file)
-    global_data = _file_layer(global_file, report)
-    project_data = _project_layer(cwd, paths, global_data, report)
-    env_data = _env_layer(full_environ, global_data, report)
-    given = [("profile defaults", profile_defaults), ("override", overrides)]
-    lowest, highest = (_given_layer(name, data, report) for name, data in given)
-    policies = _take_policies(project_data)
-    merged: dict[str, object] = dict(lowest)
-    for layer in (global_data, project_data, env_data, highest):
-        merged = deep_merge(merged, layer)
-    _narrow_policies(merged, policies)
-    config = LemonConfig.model_validate(merged)
+    project = read_project(cwd, paths)
+    found, unread = _variables(full_environ, global_file.data, given.contributed)
+    datas = (
+        migrated(global_file.data).data,
+        migrated(project.file.data).data if project else {},
+        env.as_tables(found),
+        given.profile_defaults,
+        given.overrides,
+    )
+    model, channels = given.contributed.used_by(datas)
+    reader = LayerReader(model, channels, report)
+    global_data = reader.file(global_file)
+    project_data = _project_layer(project, reader, global_data)
+    report.warnings += unread
+    layers: dict[LayerName, Mapping[str, object]] = {
+        "environment": reader.environment(found),
+        "profile": reader.given("profile defaults", given.profile_defaults),
+        "call": reader.given("override", given.overrides),
+        "global": global_data,
+        "project": project_data,
+    }
+    policies = take_policies(project_data)
+    config, notes = _join(model, channels, layers, policies)
+    report.warnings += notes
     for path, message in whole_problems(config, global_data):
         # What seems to be missing may only have been taken out as meaningless.
         if not any(path[:-1] == dropped[: len(path) - 1] for dropped in report.dropped):
             problem = global_file.located(path, message)
             report.errors.append(problem.describe(str(global_file.path)))
-    return LoadedConfig(config, tuple(report.warnings), full_environ), report
+    parts = Parts(layers, policies, global_file, given.contributed)
+    return LoadedConfig(config, tuple(report.warnings), full_environ, parts), report
+
+
+def _variables(
+    environ: Mapping[str, str], global_data: Mapping[str, object], contributed: Contributed
+) -> tuple[list[env.Setting], list[str]]:
+    providers = global_data.get("providers")
+    rows = [str(name) for name in providers] if isinstance(providers, Mapping) else []
+    return env.settings(environ, rows, contributed.variables())
 
 
 def _project_layer(
-    cwd: Path | None, paths: PathSettings, global_data: Mapping[str, object], report: _Report
+    project: ProjectFile | None, reader: LayerReader, global_data: Mapping[str, object]
 ) -> dict[str, object]:
-    if cwd is None:
+    if project is None:
         return {}
-    path = project_config(cwd)
-    if path == paths.config_file or _is_same_file(path, paths.config_file):
-        return {}  # the home directory is nobody's project
-    known = global_data.get("profiles")
-    profiles = {DEFAULT_PROFILE, *(known if isinstance(known, Mapping) else ())}
-    return _file_layer(read_toml(path), report, profiles=frozenset(profiles))
+    if project.standing == "trusted":
+        return reader.file(project.file)
+    profiles = known_profiles(global_data)
+    data = reader.file(project.file, profiles=profiles)
+    reader.report.warnings += project.notes(
+        wants_more=reader.is_untrusted_power(project.file.data, profiles)
+    )
+    return data
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
+def _join(
+    model: type[LemonConfig],
+    channels: Channels,
+    layers: Mapping[LayerName, Mapping[str, object]],
+    policies: Mapping[str, ToolPolicy],
+) -> tuple[LemonConfig, list[str]]:
+    """One configuration out of the layers, and what should be said about how they met."""
+    usable, notes = without_foreign_keys(layers)
+    merged: dict[str, object] = {}
+    for name in ORDER:
+        merged = deep_merge(merged, usable.get(name, {}))
+    merged = keys.copied(merged)
+    narrow_policies(merged, policies)
+    resolve_channels(channels, merged)
+    return model.model_validate(merged), notes
+
+
+def _misfits(
+    config: LemonConfig, before: LoadedConfig, parts: Parts, data: Mapping[str, object]
+) -> list[tuple[KeyPath, str]]:
+    """What does not fit together because of the stored `data`, as (path, line)."""
+    written = parts.layers.get("global", {})
+    known = whole_problems(before.config, written)
+    return [
+        (path, f"{dotted(path)}: {message}")
+        for path, message in whole_problems(config, written)
+        if (path, message) not in known and path[0] in data
+    ]
+
+
+def tables_of(stored: Mapping[str, object]) -> dict[str, object]:
+    """The values by dotted path as the tables that a file would hold."""
+    data: dict[str, object] = {}
+    for text in stored:
+        try:
+            keys.put(data, parse_dotted(text), stored[text])
+        except ValueError:
+            continue  # the reader tells
+    return data
+
+
+def _head(text: str) -> str:
     try:
-        return one.samefile(other)
-    except OSError:
-        return False
-
-
-def _file_layer(
-    file: TomlFile, report: _Report, *, profiles: frozenset[str] | None = None
-) -> dict[str, object]:
-    """The usable values of a file; `profiles` (those a project may narrow) marks a project's."""
-    origin = str(file.path)
-    if file.problem is not None:
-        report.errors.append(file.problem.describe(origin))
-    data = _copy(file.data)
-    removed = [file.located(path, ENGINE_KEY_MESSAGE) for path in keys.engine_keys(data)]
-    report.fatal += [problem.describe(origin) for problem in removed]
-    for problem in removed:
-        keys.remove(data, problem.path)
-    found = _retired(file, data)
-    found += _passed_over(file, data, profiles)
-    found.sort(key=lambda problem: problem.line)
-    report.warnings += [problem.describe(origin) for problem in found[:MAX_WARNINGS]]
-    if len(found) > MAX_WARNINGS:
-        report.warnings.append(f"{origin}: {len(found) - MAX_WARNINGS} more keys are ignored")
-    if profiles is not None:
-        data = _safe_part(data, profiles)
-    problems = [file.located(path, message) for path, message in _drop_meaningless(data)]
-    report.dropped += [problem.path for problem in problems]
-    problems.sort(key=lambda problem: problem.line)
-    report.errors += [problem.describe(origin) for problem in problems]
-    return data
-
-
-def _retired(file: TomlFile, data: dict[str, object]) -> list[Problem]:
-    found = []
-    for path, advice in keys.RETIRED_SECTIONS.items():
-        if keys.get(data, path) is not None:
-            found.append(file.located(path, f"retired section, ignored; {advice}"))
-            keys.remove(data, path)
-    return found
-
-
-def _passed_over(
-    file: TomlFile, data: Mapping[str, object], profiles: frozenset[str] | None
-) -> list[Problem]:
-    """Unknown keys, and in a project's file (`profiles` given) those that it may not set."""
-    found = []
-    for key in keys.walk(data, LemonConfig):
-        if not key.known:
-            message = unknown_key_message(key.path, key.suggestions)
-        elif profiles is None or _may_set(key, profiles):
-            continue
-        elif key.safe:
-            message = "a project's file cannot add a profile, ignored"
-        else:
-            message = "a project's file may not set this, ignored; the global file may"
-        found.append(file.located(key.path, message))
-    return found
-
-
-def _may_set(key: keys.Key, profiles: frozenset[str]) -> bool:
-    return key.known and key.safe and (key.path[0] != "profiles" or key.path[1] in profiles)
-
-
-def _safe_part(data: Mapping[str, object], profiles: frozenset[str]) -> dict[str, object]:
-    """What a project's file may set, and nothing else: not even an empty row of its making."""
-    safe: dict[str, object] = {}
-    for key in keys.walk(data, LemonConfig):
-        if _may_set(key, profiles):
-            keys.put(safe, key.path, keys.get(data, key.path))
-    return safe
-
-
-def _drop_meaningless(data: dict[str, object]) -> list[tuple[KeyPath, str]]:
-    """Take out of `data` whatever has no meaning, and tell what that was."""
-    found: list[tuple[KeyPath, str]] = []
-    # One round is enough unless what is left cannot stand without what was taken out.
-    for _ in range(_MAX_ROUNDS):
-        problems = value_problems(data)
-        if not problems:
-            return found
-        found += problems
-        for path, _message in problems:
-            keys.remove(data, path)
-            if path[0] in _FAIL_CLOSED and len(path) > 1:
-                keys.put(data, path, _FAIL_CLOSED[str(path[0])])
-    data.clear()
-    return found
-
-
-def _env_layer(
-    environ: Mapping[str, str], global_data: Mapping[str, object], report: _Report
-) -> dict[str, object]:
-    providers = global_data.get("providers")
-    rows = [str(name) for name in providers] if isinstance(providers, Mapping) else []
-    found, warnings = env.settings(environ, rows)
-    report.warnings += warnings
-    data = env.as_tables(found)
-    names = {setting.path: setting.variable for setting in found}
-    for path, message in _drop_meaningless(data):
-        effect = f"read as {_FAIL_CLOSED[str(path[0])]}" if path[0] in _FAIL_CLOSED else "ignored"
-        report.warnings.append(f"{names.get(path, dotted(path))}: {message}; {effect}")
-    return data
-
-
-def _given_layer(name: str, given: Mapping[str, object], report: _Report) -> dict[str, object]:
-    data = _copy(given)
-    for path, message in _drop_meaningless(data):
-        report.errors.append(Problem(path, message).describe(name))
-    return data
-
-
-def _take_policies(project_data: dict[str, object]) -> dict[str, ToolPolicy]:
-    """The policy of each profile in the project's data, where merging would let it replace."""
-    profiles = project_data.get("profiles")
-    taken: dict[str, ToolPolicy] = {}
-    for name in profiles if isinstance(profiles, Mapping) else ():
-        path = ("profiles", name, "tool_policy")
-        written = keys.get(project_data, path)
-        if written is not None:
-            taken[name] = ToolPolicy.parse(written)
-            keys.remove(project_data, path)
-    return taken
-
-
-def _narrow_policies(merged: dict[str, object], policies: Mapping[str, ToolPolicy]) -> None:
-    """Leave each profile what both its own policy and the project's permit."""
-    for name, policy in policies.items():
-        path = ("profiles", name, "tool_policy")
-        own = keys.get(merged, path)
-        keys.put(merged, path, policy if own is None else intersect(ToolPolicy.parse(own), policy))
-
-
-def _copy(data: Mapping[str, object]) -> dict[str, object]:
-    """Tables copied at every depth, so that taking a key out changes nobody else's."""
-    return {
-        name: _copy(value) if isinstance(value, Mapping) else value for name, value in data.items()
-    }
+        return parse_dotted(text)[0]
+    except ValueError:
+        return ""

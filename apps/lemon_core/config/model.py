@@ -1,29 +1,32 @@
 """The whole configuration as typed, frozen sections.
 
-One model serves every reader. A section that an app owns joins when that app exists; keys whose
-behaviour belongs to later parts are accepted as they are, so that documented keys never warn.
-Importing builds no validator: that happens when a configuration is first validated.
+One model serves every reader; what an app contributes joins it as a subclass (`compose`). Importing
+builds no validator: that happens when a configuration is first validated.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from lemon_core.config.fields import (
-    NOTHING,
     PROJECT_SAFE,
     HttpUrl,
     NotNegative,
     Opaque,
     Positive,
+    QueueMode,
     Section,
     Text,
     Texts,
 )
 from lemon_core.config.gateway import GatewaySection
+from lemon_core.config.provider_routing import ProviderRouting
 from lemon_core.config.router import RouterSection
+from lemon_core.config.tools import Tools
 from lemon_core.tool_policy import ToolPolicy
+
+M = TypeVar("M", bound=BaseModel)
 
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 FeatureState = Literal["off", "opt-in", "default-on", "on"]
@@ -65,6 +68,32 @@ class Shell(Section):
     timeout_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 60_000
 
 
+class Extensions(Section):
+    """Whether extensions are loaded, and whether those in the usual folders are too."""
+
+    enabled: bool = True
+    auto_load_default_paths: bool = False
+
+
+class BudgetDefaults(Section):
+    """Limits of a run that names none."""
+
+    max_children: Positive = 5
+
+
+class Lanes(Section):
+    """How many sessions of one kind work at the same time."""
+
+    main: Positive = 4
+    subagent: Positive = 8
+
+
+class AsyncFollowups(Section):
+    """How the result of background work joins the conversation."""
+
+    default_queue_mode: QueueMode = "steer_backlog"
+
+
 class RuntimeSection(Section):
     """How agents run."""
 
@@ -73,15 +102,15 @@ class RuntimeSection(Section):
     shell: Shell = Shell.model_construct()
     theme: Annotated[Text, PROJECT_SAFE] = "lemon"
     extension_paths: Texts = ()
-    extensions: Opaque = NOTHING
-    budget_defaults: Opaque = NOTHING
-    provider_routing: Opaque = NOTHING
+    extensions: Extensions = Extensions.model_construct()
+    budget_defaults: BudgetDefaults = BudgetDefaults.model_construct()
+    provider_routing: ProviderRouting = ProviderRouting.model_construct()
     channel: Text = "stable"
     pinned_version: Text | None = None
     auto_update: bool = False
-    tools: Opaque = NOTHING
-    lanes: Opaque = NOTHING
-    async_followups: Opaque = NOTHING
+    tools: Tools = Tools.model_construct()
+    lanes: Lanes = Lanes.model_construct()
+    async_followups: AsyncFollowups = AsyncFollowups.model_construct()
 
 
 class Profile(Section):
@@ -130,7 +159,7 @@ class Provider(Section):
 class StoreSection(Section):
     """Which backend keeps state, and where."""
 
-    backend: Literal["sqlite", "memory"] = "sqlite"
+    backend: Literal["sqlite", "memory", "postgres"] = "sqlite"
     path: Text = "~/.lemon/store"
     url_secret: Text | None = None
 
@@ -192,3 +221,10 @@ class LemonConfig(Section):
     @classmethod
     def _default_is_there(cls, profiles: Mapping[str, Profile]) -> Mapping[str, Profile]:
         return profiles if DEFAULT_PROFILE in profiles else {**_only_default(), **profiles}
+
+    def section(self, path: str, model: type[M]) -> M:
+        """The contributed section at the dotted `path`; its defaults when nobody set any of it."""
+        found: object = self
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        return found if isinstance(found, model) else model()

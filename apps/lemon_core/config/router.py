@@ -5,10 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from lemon_core.config.fields import (
-    NOTHING,
     BindAddress,
     NotNegative,
-    Opaque,
     Port,
     Positive,
     Section,
@@ -24,6 +22,31 @@ def _limit(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError('must be a whole number from 1, or "infinity"')
     return value
+
+
+class RouterStream(Section):
+    """How the text of an answer is gathered before it goes out."""
+
+    min_chars: Positive = 200
+    idle_ms: NotNegative = 800
+    max_latency_ms: Positive = 3_000
+
+
+class ToolStatus(Section):
+    """How changes of a tool's status are gathered."""
+
+    idle_ms: NotNegative = 400
+    max_latency_ms: Positive = 1_200
+
+
+class RoutingFeedback(Section):
+    """What is remembered of how well models did."""
+
+    # None is a file in the store directory.
+    path: Text | None = None
+    min_sample_size: Positive = 5
+    retention_ms: Positive = 2_592_000_000
+    subscribe: bool = True
 
 
 class RouterSection(Section):
@@ -50,9 +73,9 @@ class RouterSection(Section):
     health_port: Port = 4043
     health_ip: BindAddress = "127.0.0.1"
     rpc: RouterRpc = RouterRpc.model_construct()
-    stream: Opaque = NOTHING
-    tool_status: Opaque = NOTHING
-    routing_feedback: Opaque = NOTHING
+    stream: RouterStream = RouterStream.model_construct()
+    tool_status: ToolStatus = ToolStatus.model_construct()
+    routing_feedback: RoutingFeedback = RoutingFeedback.model_construct()
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from lemon_core.config.statements import statements
 
 KeyPath = tuple[str | int, ...]
 
@@ -18,9 +21,7 @@ MAX_FILE_BYTES: Final = 1_048_576
 # Nobody nests this deep by hand, and the parser's time grows with the square of it.
 # Patterns are compiled where they are used: most starts read no file that needs them.
 _DEEP_KEY: Final = r"""(?<![\w"'-])[\w"'-]++(?:[ \t]*+\.[ \t]*+[\w"'-]++){64,}"""
-# A statement longer than this is passed over when lines are looked up.
-_MAX_STATEMENT_LINES: Final = 200
-
+_END: Final = "end of the path"
 _AT_LINE: Final = r"\s*\(at (?:line (\d+), column \d+|end of document)\)$"
 
 
@@ -46,11 +47,19 @@ class TomlFile:
     text: str = ""
     data: dict[str, object] = field(default_factory=dict)
     problem: Problem | None = None
+    # What was read, for whoever has to know that it is the same as before.
+    raw: bytes = field(default=b"", repr=False)
+    # New paths of what stands under an earlier name in the text.
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict, repr=False)
 
     def line_of(self, path: KeyPath) -> int:
         """The line of the value at `path`, or of what holds it; 0 when it is nowhere."""
+        for new, old in self.moved.items():
+            if path[: len(new)] == new:
+                path = (*old, *path[len(new) :])
+                break
         best, best_length = 0, 0
-        for stated, line in _statements(self.text):
+        for stated, line in _lines(self.text):
             length = _common(stated, path)
             exact = length == len(stated)
             if exact and length >= best_length:
@@ -79,7 +88,7 @@ def read_toml(path: Path) -> TomlFile:
         return TomlFile(path)
     except OSError as exc:
         return TomlFile(path, problem=Problem((), f"cannot be read: {exc.strerror}"))
-    return parse_toml(path, raw)
+    return replace(parse_toml(path, raw), raw=raw)
 
 
 def parse_toml(path: Path, raw: bytes) -> TomlFile:
@@ -115,9 +124,34 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
+def parse_dotted(text: str) -> tuple[str, ...]:
+    """The names in `a.b."odd key"`; raises `ValueError` for text of another form."""
+    import tomllib
+
+    if "\n" not in text:
+        # Text that brings a value or a comment of its own does not end in this one.
+        with suppress(tomllib.TOMLDecodeError, ValueError):
+            table: object = tomllib.loads(f'{text} = "{_END}"')
+            names: list[str] = []
+            while isinstance(table, dict):
+                ((name, table),) = table.items()
+                names.append(name)
+            if table == _END:
+                return tuple(names)
+    raise ValueError(f"{text!r} is no dotted path of a key, for example gateway.health_port")
+
+
 def _quoted(key: str) -> str:
     # One line whatever the key holds, so that a file cannot forge lines of a report.
-    return '"' + key.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    return '"' + "".join(map(_escaped, key)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
 
 
 def _without_place(message: str, text: str) -> tuple[str, int]:
@@ -129,63 +163,9 @@ def _without_place(message: str, text: str) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=4)
-def _statements(text: str) -> tuple[tuple[KeyPath, int], ...]:
-    """The key path and first line of every header and assignment of a valid document.
-
-    Lines are collected until they parse on their own, which is what ends a statement of several
-    lines; that way strings and arrays need no reader of their own here.
-    """
-    import tomllib
-
-    found: list[tuple[KeyPath, int]] = []
-    header: KeyPath = ()
-    counts: dict[tuple[str, ...], int] = {}
-    pending: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        pending.append(line)
-        try:
-            parsed = tomllib.loads("\n".join(pending))
-        except tomllib.TOMLDecodeError:
-            if len(pending) < _MAX_STATEMENT_LINES:
-                continue
-            return tuple(found)
-        first, pending = number - len(pending) + 1, []
-        if not parsed:
-            continue
-        keys = _single_keys(parsed)
-        if line.lstrip().startswith("["):
-            header = _numbered(keys, counts, is_array=line.lstrip().startswith("[["))
-            found.append((header, first))
-        else:
-            found.append(((*header, *keys), first))
-    return tuple(found)
-
-
-def _single_keys(parsed: Mapping[str, object]) -> tuple[str, ...]:
-    """The keys of a one-statement document, as deep as there is exactly one."""
-    keys: list[str] = []
-    value: object = parsed
-    while True:
-        if isinstance(value, list) and len(value) == 1 and value[0] == {}:
-            value = value[0]
-        if not isinstance(value, Mapping) or len(value) != 1:
-            return tuple(keys)
-        (key, value), *_ = value.items()
-        keys.append(key)
-
-
-def _numbered(
-    keys: tuple[str, ...], counts: dict[tuple[str, ...], int], *, is_array: bool
-) -> KeyPath:
-    """A header's path with the index of every array of tables that it goes through."""
-    if is_array:
-        counts[keys] = counts.get(keys, -1) + 1
-    path: list[str | int] = []
-    for end, key in enumerate(keys, 1):
-        path.append(key)
-        if keys[:end] in counts:
-            path.append(counts[keys[:end]])
-    return tuple(path)
+def _lines(text: str) -> tuple[tuple[KeyPath, int], ...]:
+    """The path and the line of every header and assignment of a valid document."""
+    return tuple((found.path, found.line) for found in statements(text).items)
 
 
 def _common(one: KeyPath, other: KeyPath) -> int:

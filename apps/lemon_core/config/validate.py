@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from lemon_core.config import keys
+from lemon_core.config.channels import GatewayChannel, channel_problems
 from lemon_core.config.model import LemonConfig
 from lemon_core.config.source import KeyPath
 from lemon_core.tool_policy import InvalidToolPolicy
@@ -40,13 +42,20 @@ ENGINE_KEY_MESSAGE: Final = (
 )
 
 
-def value_problems(data: Mapping[str, object]) -> list[tuple[KeyPath, str]]:
+def value_problems(
+    data: Mapping[str, object],
+    model: type[LemonConfig] = LemonConfig,
+    channels: Iterable[GatewayChannel] = (),
+) -> list[tuple[KeyPath, str]]:
     """Every value of `data` that means nothing, as (path, message)."""
     try:
-        LemonConfig.model_validate(data)
+        model.model_validate(data)
     except ValidationError as exc:
-        return [(error["loc"], _message(error)) for error in exc.errors(include_url=False)]
-    return []
+        found: dict[KeyPath, str] = {}
+        for error in exc.errors(include_url=False):
+            found.setdefault(_place(error, data), _message(error))
+        return list(found.items())
+    return channel_problems(channels, data)
 
 
 def whole_problems(
@@ -65,6 +74,11 @@ def whole_problems(
     found: list[tuple[KeyPath, str]] = [
         ((*path, key), message) for path, problems in parts for key, message in problems()
     ]
+    found += [
+        (path, message)
+        for path, message in _routing_problems(config)
+        if keys.get(configured, path) is not None
+    ]
     providers = configured.get("providers")
     for name in providers if isinstance(providers, Mapping) else ():
         provider = config.providers.get(name)
@@ -72,6 +86,12 @@ def whole_problems(
             path = ("providers", name, "auth_source")
             found.append((path, "is required: oauth or api_key"))
     return found
+
+
+def _routing_problems(config: LemonConfig) -> list[tuple[KeyPath, str]]:
+    at = ("runtime", "provider_routing")
+    problems = config.runtime.provider_routing.problems()
+    return [((*at, *path), message) for path, message in problems]
 
 
 def unknown_key_message(path: KeyPath, known: tuple[str, ...]) -> str:
@@ -86,6 +106,14 @@ def unknown_key_message(path: KeyPath, known: tuple[str, ...]) -> str:
 
 def _is_codex(name: str) -> bool:
     return name.lower().replace("-", "_") == "openai_codex"
+
+
+def _place(error: ErrorDetails, data: Mapping[str, object]) -> KeyPath:
+    """Where the value stands; the names of a union's members, which pydantic adds, are left out."""
+    path = error["loc"]
+    while path and not isinstance(keys.get(data, path[:-1]), Mapping | list):
+        path = path[:-1]
+    return path
 
 
 def _message(error: ErrorDetails) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Final
 
 from lemon.execution.v1 import execution_pb2 as pb
 from lemon.execution.v1 import execution_pb2_grpc
+from lemon_core.approval_types import DECISIONS, InvalidDecision
+from lemon_core.approvals import TOPIC as APPROVALS_TOPIC
 from lemon_core.bridges import (
     ExecutionRejected,
     HealthReport,
@@ -20,6 +23,7 @@ from lemon_core.bridges import (
 from lemon_core.bus import Bus, run_topic
 from lemon_core.clock import Clock
 from lemon_core.errors import LemonError
+from lemon_core.events import Event
 from lemon_core.logs import get_logger
 from lemon_core.rpc.catch_up import CatchUp
 from lemon_core.rpc.channel import SUBMIT_TIMEOUT_S, PeerUnavailable
@@ -44,6 +48,8 @@ from lemon_core.runs import (
 )
 
 log = get_logger(__name__)
+
+APPROVAL_TYPES: Final = frozenset({"approval_requested", "approval_resolved"})
 
 
 class GrpcEngineRuntime(RpcClient):
@@ -132,6 +138,15 @@ class GrpcEngineRuntime(RpcClient):
             return None
         return snapshot_from_message(message)
 
+    async def resolve_approval(self, approval_id: str, decision: str) -> bool:
+        """See `EngineRuntime`; raises `PeerUnavailable` when it is not known what became of it."""
+        if decision not in DECISIONS:
+            raise InvalidDecision(approval_id, decision, DECISIONS)
+        request = pb.ResolveApprovalRequest(approval_id=approval_id, decision=decision)
+        # Sent once: a second answer would say that the question is not open, whoever answered it.
+        answer = await self._call(self._stub.ResolveApproval, request, attempts=1)
+        return answer.resolved
+
     async def subscribe(self, run_id: str, after_seq: int = 0) -> AsyncGenerator[StreamItem, None]:
         """See `EngineRuntime`; broken connections are mended unseen."""
         if self._foreign or not self._streams.connected:
@@ -159,7 +174,7 @@ class GrpcEngineRuntime(RpcClient):
 
         def publish(item: StreamItem) -> bool:
             for event in known.events(item):
-                self._bus.publish(run_topic(run_id), event)
+                self._bus.publish(_topic(run_id, event), event)
             return True
 
         relay = RunReader(run_id, after_seq, publish)
@@ -172,6 +187,11 @@ class GrpcEngineRuntime(RpcClient):
         if len(self._relays) > 1_000:
             for run_id in [name for name, relay in self._relays.items() if relay.over][:500]:
                 del self._relays[run_id]
+
+
+def _topic(run_id: str, event: Event) -> str:
+    """Where `event` is published by those whose own it is."""
+    return APPROVALS_TOPIC if event.type in APPROVAL_TYPES else run_topic(run_id)
 
 
 def _submission(command: ExecutionCommand) -> pb.SubmitExecutionRequest:

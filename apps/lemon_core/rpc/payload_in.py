@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from lemon.execution.v1 import execution_pb2 as pb
 from lemon_core import events
+from lemon_core.payload import Payload
 from lemon_core.resume import ResumeToken
 from lemon_core.rpc.fields import resume_from_message
 from lemon_core.rpc.wire_json import InvalidMessage, load_json, load_map
@@ -183,7 +184,7 @@ def _approval_resolved(message: pb.RunEvent) -> events.ApprovalResolved:
     )
 
 
-READERS: Final[Mapping[str, Callable[[pb.RunEvent], events.Payload]]] = {
+READERS: Final[Mapping[str, Callable[[pb.RunEvent], Payload]]] = {
     "delta": _delta,
     "run_started": _run_started,
     "engine_started": _engine_started,

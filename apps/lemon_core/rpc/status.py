@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
 
+from lemon_core.approval_types import InvalidDecision
 from lemon_core.bridges import ExecutionRejected, RunIdConflict, RunNotFound
 from lemon_core.errors import LemonError
 from lemon_core.execution_context import AuthorityError, ContextRejected
@@ -65,6 +66,7 @@ STATUS: Final[tuple[tuple[type[LemonError], grpc.StatusCode], ...]] = (
     (UnsupportedContract, grpc.StatusCode.FAILED_PRECONDITION),
     (InvalidCommand, grpc.StatusCode.INVALID_ARGUMENT),
     (InvalidToolPolicy, grpc.StatusCode.INVALID_ARGUMENT),
+    (InvalidDecision, grpc.StatusCode.INVALID_ARGUMENT),
     (ContextRejected, grpc.StatusCode.INVALID_ARGUMENT),
     (AuthorityError, grpc.StatusCode.INVALID_ARGUMENT),
     (RunIdConflict, grpc.StatusCode.ALREADY_EXISTS),

@@ -1,5 +1,6 @@
 """Durable state: the store, its backends and the typed wrappers."""
 
+from lemon_core.store.bindings import ProjectBindingStore
 from lemon_core.store.chat_state import DELETE, KEEP, ChatStateChange, ChatStateStore
 from lemon_core.store.codec import Codec, Key
 from lemon_core.store.core import (
@@ -21,6 +22,7 @@ from lemon_core.store.errors import (
 )
 from lemon_core.store.run_record import RunRecord
 from lemon_core.store.run_store import RunStore, SessionEntry
+from lemon_core.store.usage import ModelUsage, Usage, UsageRow, UsageStore
 from lemon_core.store.wrappers import (
     UNSET,
     PolicyStore,
@@ -39,8 +41,10 @@ __all__ = [
     "Codec",
     "DeleteKey",
     "Key",
+    "ModelUsage",
     "PolicyStore",
     "ProgressStore",
+    "ProjectBindingStore",
     "PutValue",
     "RunRecord",
     "RunStore",
@@ -55,6 +59,9 @@ __all__ = [
     "StoreTooNew",
     "StoreUnavailable",
     "UnsupportedValue",
+    "Usage",
+    "UsageRow",
+    "UsageStore",
     "backend_for",
     "open_store",
 ]

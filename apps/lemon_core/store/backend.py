@@ -1,8 +1,8 @@
 """What a database must be able to do to carry a `Store`; keys and values are bytes here.
 
-The protocol knows no SQL dialect: `memory` and `sqlite` pass one contract suite, and a shared
-database can join them. All methods raise `StoreError`s. A write that raised left nothing behind,
-unless the error says that its outcome is unknown.
+The protocol knows no SQL dialect: `memory`, `sqlite` and `postgres` pass one contract suite. All
+methods raise `StoreError`s. A write that raised left nothing behind, unless the error says that its
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ Write = Put | Delete | FinishRun | DeleteRuns
 
 class Backend(Protocol):
     """One database."""
+
+    @property
+    def shared(self) -> bool:
+        """True when other processes write too, so that nothing of it may be kept in memory."""
 
     async def open(self) -> None:
         """Make it usable from the running event loop; refuses a database of a newer version."""

@@ -4,14 +4,15 @@ time.
 Three kinds of tables. *Ephemeral* ones (`runs`, `progress`) live in this process only, as plain
 objects: what they describe does not outlive it. *Mirrored* ones are also kept in memory, so that
 reading them costs no disk; the store is their only writer, and the mirror changes only after the
-backend has confirmed. All others are read from the backend each time.
+backend has confirmed. All others are read from the backend each time, and so are all tables of a
+backend that other nodes write to.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal
@@ -43,11 +44,13 @@ ABSENT: Final = Absent.ABSENT
 class StoreSettings:
     """Which backend carries the store.
 
-    `path` is a file when it ends in `.db`, `.sqlite` or `.sqlite3`, and else a folder.
+    `path` is a file when it ends in `.db`, `.sqlite` or `.sqlite3`, and else a folder. `url` is
+    that of a PostgreSQL database; it holds a password, so nothing shows it.
     """
 
-    backend: Literal["memory", "sqlite"] = "memory"
+    backend: Literal["memory", "sqlite", "postgres"] = "memory"
     path: Path | None = None
+    url: str | None = field(default=None, repr=False)
     timeout_ms: int = 5_000
 
 
@@ -93,7 +96,12 @@ class Store:
         self.backend = backend
         self.codec = Codec()
         self._ephemeral: dict[str, dict[Key, object]] = {name: {} for name in ephemeral}
-        self._mirror = Mirror(mirrored)
+        self._mirror = Mirror(() if backend.shared else mirrored)
+
+    @property
+    def shared(self) -> bool:
+        """True when other nodes write to the same database."""
+        return self.backend.shared
 
     async def open(self) -> None:
         """Open the backend and warm the mirrors."""
@@ -110,8 +118,10 @@ class Store:
         await self.backend.ping()
 
     async def register_cached_table(self, table: str) -> None:
-        """Mirror `table` too; it is warm when this returns."""
-        if table not in self._mirror.tables and table not in self._ephemeral:
+        """Mirror `table` too; it is warm when this returns. Nothing of a shared one is mirrored."""
+        if self.shared or table in self._ephemeral:
+            return
+        if table not in self._mirror.tables:
             await self._warm(table)
 
     def memory_table(self, table: str) -> dict[Key, object]:
@@ -264,6 +274,8 @@ def backend_for(settings: StoreSettings, clock: Clock) -> Backend:
     """The backend that `settings` names."""
     if settings.backend == "memory":
         return MemoryBackend()
+    if settings.backend == "postgres":
+        return _postgres(settings, clock)
     from lemon_core.store.sqlite import SqliteBackend  # only where a file is used
     from lemon_core.store.sqlite_file import database_file
 
@@ -271,6 +283,19 @@ def backend_for(settings: StoreSettings, clock: Clock) -> Backend:
         raise StoreUnavailable("store.path is not set: the sqlite backend needs a file or a folder")
     path = database_file(settings.path)
     return SqliteBackend(path, clock, timeout_ms=settings.timeout_ms)
+
+
+def _postgres(settings: StoreSettings, clock: Clock) -> Backend:
+    from lemon_core.store.postgres import PostgresBackend  # only where a server is used
+    from lemon_core.store.postgres_address import PostgresAddress
+
+    if settings.url is None:
+        raise StoreUnavailable(
+            'store.backend is "postgres", but no database is named: set LEMON_STORE_URL, or '
+            "store.url_secret to the name of the secret that holds the URL"
+        )
+    address = PostgresAddress.parse(settings.url)
+    return PostgresBackend(address, clock, timeout_ms=settings.timeout_ms)
 
 
 @asynccontextmanager

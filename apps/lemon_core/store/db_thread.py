@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import anyio
 
 from lemon_core.store.errors import StoreBusy, StoreUnavailable
+from lemon_core.store.settled import cancel_again
 
 T = TypeVar("T")
 Connect = Callable[[], sqlite3.Connection]
@@ -141,7 +142,7 @@ class DbThread:
                     job.renew(self._loop)
         finally:
             if interrupted:
-                _cancel_again()
+                cancel_again()
 
     async def _outcome(self, job: Job[T], loop: asyncio.AbstractEventLoop) -> T:
         with anyio.move_on_after(self._timeout_ms / 1000, shield=True):
@@ -225,11 +226,3 @@ class DbThread:
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(call)
-
-
-def _cancel_again() -> None:
-    """Give the current task back the one cancellation that was held off."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
-        task.cancel()

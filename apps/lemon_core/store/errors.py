@@ -14,8 +14,9 @@ class StoreError(LemonError):
 class StoreUnavailable(StoreError):
     """The store cannot be used now: closed, unreachable, unwritable or full.
 
-    `outcome_unknown` is True when a write was under way as the wait for it ran out: it may still be
-    committed, and the store reads that key from the database from then on.
+    `outcome_unknown` is True when a write was under way as the wait for it ran out or the
+    connection was lost: it may be committed, and the store reads that key from the database from
+    then on.
     """
 
     code = "store_unavailable"
@@ -42,10 +43,17 @@ class StoreTooNew(StoreError):
 
     code = "store_too_new"
 
-    def __init__(self, where: str, found: int, supported: int) -> None:
+    def __init__(
+        self,
+        where: str,
+        found: int,
+        supported: int,
+        *,
+        instead: str = "set LEMON_STORE_PATH to another folder",
+    ) -> None:
         super().__init__(
             f"{where}: written by a newer Lemon (store format {found}, this version reads up to "
-            f"{supported}): update Lemon, or set LEMON_STORE_PATH to another folder"
+            f"{supported}): update Lemon, or {instead}"
         )
         self.where, self.found, self.supported = where, found, supported
 

@@ -21,6 +21,8 @@ from lemon_core.store.errors import StoreUnavailable
 class MemoryBackend:
     """Everything in dictionaries. No method waits, so each is one atomic step."""
 
+    shared = False
+
     def __init__(self) -> None:
         # Insertion order is the order of writing: a written key moves to the end.
         self._tables: dict[str, dict[bytes, bytes]] = {}

@@ -227,9 +227,11 @@ class RunStore:
     async def _session_write(
         self, session_key: str, summary: Mapping[str, object], now: int
     ) -> PutValue:
-        known = await self.get_session(session_key)
+        # Raises: a row that cannot be read now must not start again from one run.
+        value = await self._store.load(SESSIONS, session_key)
+        known = None if value is None else _session_entry(value)
         agent_id = summary.get("agent_id") or session_keys.agent_id(session_key)
-        value = {
+        row = {
             "session_key": session_key,
             "agent_id": agent_id,
             "origin": str(summary.get("origin") or "unknown"),
@@ -237,7 +239,7 @@ class RunStore:
             "updated_at_ms": now,
             "run_count": 1 if known is None else known.run_count + 1,
         }
-        return PutValue(SESSIONS, session_key, value)
+        return PutValue(SESSIONS, session_key, row)
 
     def _after_commit(self, record: RunRecord) -> None:
         record.state = "finished"

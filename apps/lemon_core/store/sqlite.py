@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import anyio.to_thread
+
 from lemon_core.clock import Clock
 from lemon_core.store.backend import (
     Delete,
@@ -21,26 +23,12 @@ from lemon_core.store.backend import (
     Write,
 )
 from lemon_core.store.db_thread import DbThread
-from lemon_core.store.errors import StoreCorrupt, StoreTooNew
-from lemon_core.store.sqlite_file import connect, create_private, translate
+from lemon_core.store.sqlite_file import connect, translate
+from lemon_core.store.sqlite_schema import prepare
 from lemon_core.store.sqlite_writer import Batch, BeginRun, GroupWriter
 
 T = TypeVar("T")
 
-FORMAT = 1
-"""Version of the tables below; a higher one in the file means that a newer Lemon wrote it."""
-
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS lemon_store_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS lemon_store_kv ("
-    " table_name TEXT NOT NULL, key_blob BLOB NOT NULL, value_blob BLOB NOT NULL,"
-    " updated_at_ms INTEGER NOT NULL, PRIMARY KEY (table_name, key_blob))",
-    "CREATE TABLE IF NOT EXISTS run_history ("
-    " run_id TEXT PRIMARY KEY, session_key TEXT NOT NULL, started_at_ms INTEGER NOT NULL,"
-    " digest BLOB, finished_at_ms INTEGER, summary_blob BLOB)",
-    "CREATE INDEX IF NOT EXISTS run_history_session ON run_history (session_key, started_at_ms)",
-    "CREATE INDEX IF NOT EXISTS run_history_age ON run_history (started_at_ms)",
-)
 _GET = "SELECT value_blob FROM lemon_store_kv WHERE table_name=? AND key_blob=?"
 _LIST = "SELECT key_blob, value_blob FROM lemon_store_kv WHERE table_name=? ORDER BY key_blob"
 _RECENT = (
@@ -50,21 +38,23 @@ _RECENT = (
 _RUN_COLUMNS = "run_id, session_key, started_at_ms, digest, finished_at_ms, summary_blob"
 _GET_RUN = f"SELECT {_RUN_COLUMNS} FROM run_history WHERE run_id=?"
 _FINISHED = (
-    f"SELECT {_RUN_COLUMNS} FROM run_history WHERE session_key=? AND summary_blob IS NOT NULL"
+    f"SELECT {_RUN_COLUMNS} FROM run_history WHERE session_key=? AND finished_at_ms IS NOT NULL"
     " ORDER BY started_at_ms DESC, run_id DESC LIMIT ?"
 )
 _CROWDED = (
-    "SELECT session_key FROM run_history WHERE summary_blob IS NOT NULL"
+    "SELECT session_key FROM run_history WHERE finished_at_ms IS NOT NULL"
     " GROUP BY session_key HAVING count(*) > ?"
 )
 _DROP_SURPLUS = (
     "DELETE FROM run_history WHERE run_id IN (SELECT run_id FROM run_history WHERE session_key=?"
-    " AND summary_blob IS NOT NULL ORDER BY started_at_ms DESC, run_id DESC LIMIT -1 OFFSET ?)"
+    " AND finished_at_ms IS NOT NULL ORDER BY started_at_ms DESC, run_id DESC LIMIT -1 OFFSET ?)"
 )
 
 
 class SqliteBackend:
     """`Backend` over the file at `path`; the clock stamps rows."""
+
+    shared = False
 
     def __init__(self, path: Path, clock: Clock, *, timeout_ms: int = 5_000) -> None:
         self.path = path
@@ -74,14 +64,11 @@ class SqliteBackend:
         self._reader = DbThread(self._connect, name="lemon-store-reader", timeout_ms=timeout_ms)
 
     async def open(self) -> None:
-        create_private(self.path)
+        limit = self._timeout_ms
+        # In a thread of its own: bringing a large file up to date takes longer than any write may.
+        await anyio.to_thread.run_sync(lambda: prepare(self.path, busy_timeout_ms=limit))
         self._writer.start()
         self._reader.start()
-        try:
-            await self._write(self._prepare)
-        except BaseException:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         await self._reader.stop()
@@ -163,19 +150,6 @@ class SqliteBackend:
             return await self._reader.run(work)
         except sqlite3.Error as exc:
             raise translate(self.path, exc) from exc
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        """Create the tables, or refuse those of a newer version before anything is touched."""
-        db.execute(_SCHEMA[0])
-        found = db.execute("SELECT value FROM lemon_store_meta WHERE name='format'").fetchone()
-        if found is not None and not str(found[0]).isdecimal():
-            raise StoreCorrupt(f"{self.path}: its format version reads {found[0]!r}")
-        if found is not None and int(found[0]) > FORMAT:
-            raise StoreTooNew(str(self.path), int(found[0]), FORMAT)
-        for statement in _SCHEMA[1:]:
-            db.execute(statement)
-        if found is None:
-            db.execute("INSERT INTO lemon_store_meta VALUES ('format', ?)", (str(FORMAT),))
 
     def _batch(self, *writes: Write | BeginRun) -> Batch:
         return Batch(writes, self._clock)

@@ -1,10 +1,19 @@
-"""Opening SQLite files the one way that Lemon does, and naming their faults."""
+"""Opening SQLite files the one way that Lemon does, copying and checking them, naming their faults.
+
+Every app that keeps a database of its own opens it with `create_private` and `connect`. Nothing
+opens a live file as a plain one: closing it would drop the locks that SQLite holds on it in this
+process. A copy is made by the database itself (`back_up`).
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+import anyio.to_thread
 
 from lemon_core.store.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnavailable
 
@@ -48,6 +57,63 @@ def connect(path: Path, *, busy_timeout_ms: int = 5_000) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection for the block that cannot change the file; it has to exist.
+
+    Raises `StoreError`, for faults inside the block too.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            connection.execute("PRAGMA busy_timeout=5000")
+            yield connection
+    except sqlite3.Error as exc:
+        raise translate(path, exc) from exc
+
+
+def back_up(connection: sqlite3.Connection, target: Path) -> None:
+    """Copy the connection's database to `target` (mode 0600), which is whole once it is there.
+
+    Uses SQLite's own backup, which reads through its locks and its log; the connection must not be
+    writing. Raises `sqlite3.Error`, `StoreBusy` and `StoreUnavailable`; then `target` is as it was.
+    """
+
+    def progress(status: int, remaining: int, total: int) -> None:
+        # Python would try again for ever.
+        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusy(f"{target}: nothing was copied: the database is in use")
+
+    partial = target.with_name(f"{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    create_private(partial)
+    try:
+        with closing(sqlite3.connect(partial)) as copy:
+            connection.backup(copy, progress=progress)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+async def quick_check(path: Path) -> list[str]:
+    """What SQLite finds wrong with the file, one line each; empty for a sound one.
+
+    Reads all of it, beside whoever has it open; raises `StoreUnavailable` or `StoreBusy` when that
+    is not possible.
+    """
+
+    def check() -> list[str]:
+        try:
+            with reading(path) as connection:
+                found = connection.execute("PRAGMA quick_check").fetchall()
+        except StoreCorrupt as exc:
+            return [str(exc)]
+        lines = [line for (text,) in found for line in str(text).splitlines()]
+        return [] if lines == ["ok"] else [f"{path}: {line}" for line in lines]
+
+    return await anyio.to_thread.run_sync(check)
 
 
 def translate(path: Path, exc: sqlite3.Error) -> StoreError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -22,24 +21,21 @@ from lemon_core.approvals import (
     action_hash,
 )
 from lemon_core.events import ApprovalResolved, PendingApproval
-from lemon_core.store import Store, StoreCorrupt, StoreUnavailable
+from lemon_core.store import Store, StoreCorrupt, StoreSettings, StoreUnavailable, open_store
 from lemon_core.store.approvals import ANY_ACTION, PENDING, GrantScope
 from lemon_core.store.memory import MemoryBackend
 from lemon_core.testing import FakeClock
 from lemon_core.tests.approval_desk import ACTION, KEY, Desk, Outcome, asking
-from lemon_core.tests.store.backends import BACKENDS, make_store
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=BACKENDS)
-async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
+@pytest.fixture
+async def desk(backend_settings: StoreSettings) -> AsyncIterator[Desk]:
     """Approvals over each backend."""
     clock = FakeClock()
-    store = make_store(request.param, tmp_path, clock)
-    await store.open()
-    yield Desk(store, clock=clock)
-    await store.close()
+    async with open_store(backend_settings, clock) as store:
+        yield Desk(store, clock=clock)
 
 
 def test_equal_actions_have_equal_hashes() -> None:

@@ -13,11 +13,13 @@ import anyio
 import pytest
 
 from lemon_core.boot import BootError, boot
+from lemon_core.capabilities import RUN_HISTORY
 from lemon_core.config.load import ConfigError
 from lemon_core.events import RunFailed
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile
 from lemon_core.runtime import Runtime
+from lemon_core.runtime_status import RuntimeStatus
 from lemon_core.state_lock import RuntimeBusy, read_holder
 from lemon_core.store import StoreUnavailable
 from lemon_core.testing import scrubbed_environ, temp_home
@@ -33,16 +35,6 @@ APP = "lemon_core.tests.fake_app.app"
 def paths() -> Iterator[PathSettings]:
     with temp_home() as home:
         yield home
-
-
-@pytest.fixture(autouse=True)
-def restored_tree() -> Iterator[None]:
-    """Boot configures the process's logger tree; other tests want it as it was."""
-    root = logging.getLogger("lemon")
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def booting(
@@ -185,6 +177,7 @@ async def test_a_second_runtime_is_refused_before_it_opens_anything(paths: PathS
         await runtime.store.ping()
 
 
+@pytest.mark.behaviour("lemon_core.102")
 async def test_two_homes_cannot_share_one_database(paths: PathSettings) -> None:
     def over(home: PathSettings) -> AbstractAsyncContextManager[Runtime]:
         environ = scrubbed_environ(home.home, {"LEMON_STORE_PATH": str(paths.home / "shared.db")})
@@ -296,6 +289,16 @@ def test_the_executor_is_loaded_when_asked_for() -> None:
         runtime.load_executor()
 
 
+async def test_a_runtime_tells_which_of_its_apps_are_up(paths: PathSettings) -> None:
+    async with booting(paths, "first", "second") as runtime:
+        assert runtime.status() == RuntimeStatus("ok", ("lemon_core",))
+        assert runtime.status(["lemon_core", "lemon_web", "lemon_web"]) == RuntimeStatus(
+            "degraded", ("lemon_core",), missing=("lemon_web",)
+        )
+        assert runtime.capabilities.get(RUN_HISTORY) is runtime.runs
+    assert runtime.status() == RuntimeStatus("degraded", (), missing=("lemon_core",))
+
+
 SERVER = """
 import sys, anyio
 from pathlib import Path
@@ -331,3 +334,98 @@ async def test_a_runtime_takes_over_after_sigkill_and_knows_what_was_lost(
             assert record is not None
             assert (record.state, record.session_key) == ("lost", "s")
             assert not await runtime.runs.begin("run_1", b"d")
+
+
+DRAINING = """
+import sys, anyio
+from contextlib import asynccontextmanager
+from pathlib import Path
+from lemon_core.boot import boot
+from lemon_core.profiles import Profile
+
+async def hang():
+    print("draining", flush=True)
+    await anyio.sleep_forever()
+
+async def main():
+    home = Path(sys.argv[1])
+    async with boot(
+        Profile("x"), cwd=home, environ={"HOME": str(home)}, drain_budget_ms=3_600_000
+    ) as runtime:
+        runtime.on_drain("end", hang)
+        await runtime.store.put("things", "kept", 1)
+        if sys.argv[2] == "write":
+            for number in range(1_000_000):
+                await runtime.store.put("things", "last", number)
+                if number == 10:
+                    print("writing", flush=True)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.behaviour("lemon_core.101")
+async def test_a_second_instance_is_told_that_the_first_drains_and_comes_up_after_it(
+    paths: PathSettings,
+) -> None:
+    """Every refused start ends with an error, so that whoever restarts it may do so for ever."""
+    with python(DRAINING, str(paths.home), "drain") as process:
+        assert read_line(process) == "draining"
+        for _ in range(6):
+            with pytest.raises(RuntimeBusy, match="held by a draining server") as caught:
+                await up_and_down(booting(paths, serve=True))
+            assert caught.value.holder is not None
+            assert caught.value.holder.pid == process.pid
+    with anyio.fail_after(5):
+        async with booting(paths, serve=True) as runtime:
+            assert await runtime.store.get("things", "kept") == 1
+
+
+@pytest.mark.behaviour("lemon_core.101")
+async def test_an_owner_that_was_killed_while_it_wrote_is_succeeded(paths: PathSettings) -> None:
+    with python(DRAINING, str(paths.home), "write") as process:
+        assert read_line(process) == "writing"
+    with anyio.fail_after(5):
+        async with booting(paths, serve=True) as runtime:
+            last = await runtime.store.get("things", "last")
+            assert isinstance(last, int)
+            assert last >= 10
+            await runtime.store.put("things", "last", -1)
+
+
+MIGRATING = """
+import sqlite3, sys, anyio
+from pathlib import Path
+from lemon_core.clock import SystemClock
+from lemon_core.paths import PathSettings
+from lemon_core.state_lock import hold_state_lock
+from lemon_core.store.sqlite_file import database_file
+
+async def main():
+    paths = PathSettings(Path(sys.argv[1]))
+    async with hold_state_lock(paths.runtime_lock, "server", SystemClock()):
+        db = sqlite3.connect(database_file(paths.store_dir), isolation_level=None)
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE lemon_store_meta SET value='1000' WHERE name='format'")
+        db.execute("CREATE TABLE half_done (x)")
+        print("migrating", flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.behaviour("lemon_core.101")
+async def test_a_migration_whose_owner_was_killed_is_undone_and_holds_nobody_up(
+    paths: PathSettings,
+) -> None:
+    async with booting(paths) as runtime:
+        await runtime.store.put("things", "kept", 1)
+    with python(MIGRATING, str(paths.home)) as process:
+        assert read_line(process) == "migrating"
+        with pytest.raises(RuntimeBusy, match=str(process.pid)):
+            await up_and_down(booting(paths, serve=True))
+    with anyio.fail_after(5):
+        async with booting(paths, serve=True) as runtime:
+            assert await runtime.store.get("things", "kept") == 1

@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from lemon_core.bus import BACKLOG_LIMIT, Bus, Subscription
-from lemon_core.events import Event, EventPayloadError, RunFailed
+from lemon_core.bus import BACKLOG_LIMIT, Bus, Subscription, run_topic
+from lemon_core.events import (
+    Completion,
+    Event,
+    EventPayloadError,
+    RunAbsorbed,
+    RunCompleted,
+    RunFailed,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -110,3 +118,93 @@ async def test_a_wrong_payload_raises_in_development_and_is_coerced_in_productio
     )
     hopeless = {"reason": 3}
     assert relaxed.publish_event(TOPIC, "run_failed", hopeless).payload is hopeless
+
+
+# --- waiting for a run (4.3) ---
+
+
+def complete(bus: Bus, run_id: str, answer: str = "done") -> None:
+    """The gateway's last word."""
+    completed = Completion(ok=True, answer=answer, run_id=run_id)
+    bus.publish_event(run_topic(run_id), "run_completed", RunCompleted(completed=completed))
+
+
+def absorb(bus: Bus, run_id: str, by: str) -> None:
+    """The router's word that another run goes on."""
+    payload = RunAbsorbed(run_id=run_id, absorbed_by=by, mode="steer")
+    bus.publish_event(run_topic(run_id), "run_absorbed", payload)
+
+
+async def test_whoever_watches_a_run_gets_its_completion() -> None:
+    bus = Bus()
+    with bus.watch_run("a") as waiter:
+        bus.publish(run_topic("a"), event(1))
+        complete(bus, "a")
+        with anyio.fail_after(5):
+            assert await waiter.completion(1_000) == Completion(ok=True, answer="done", run_id="a")
+    assert not bus.has_subscribers(run_topic("a"))
+
+
+async def test_a_waiter_goes_on_with_the_run_that_absorbs_its_own() -> None:
+    """The absorbing run may end before the waiting task gets a turn."""
+    bus = Bus()
+    with bus.watch_run("a") as waiter:
+        absorb(bus, "a", by="b")
+        absorb(bus, "b", by="c")
+        complete(bus, "c", "for all three")
+        with anyio.fail_after(5):
+            assert await waiter.completion(1_000) == Completion(
+                ok=True, answer="for all three", run_id="c"
+            )
+    assert not any(bus.has_subscribers(run_topic(name)) for name in "abc")
+
+
+async def test_wait_run_sees_the_end_of_a_run_from_now_on() -> None:
+    bus = Bus()
+    ends: list[object] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            ends.append(await bus.wait_run("a", 60_000))
+
+        tasks.start_soon(wait)
+        with anyio.fail_after(5):
+            while not bus.has_subscribers(run_topic("a")):
+                await anyio.lowlevel.checkpoint()
+        complete(bus, "a")
+    assert ends == [Completion(ok=True, answer="done", run_id="a")]
+
+
+async def test_a_lost_run_ends_as_a_failed_completion() -> None:
+    bus = Bus(strict=False)
+    with bus.watch_run("a") as waiter:
+        bus.publish_event(run_topic("a"), "run_failed", {"run_id": "a", "reason": "gone", "x": 1})
+        assert await waiter.completion(1_000) == Completion(ok=False, error="gone", run_id="a")
+
+
+async def test_a_plain_map_is_read_and_a_useless_one_is_passed_over() -> None:
+    bus = Bus(strict=False)
+    with bus.watch_run("a") as waiter:
+        bus.publish_event(run_topic("a"), "run_completed", {"completed": 3})
+        bus.publish_event(run_topic("a"), "run_absorbed", {"absorbed_by": 3})
+        bus.publish_event(run_topic("a"), "run_completed", {"completed": {"ok": False, "x": 1}})
+        assert await waiter.completion(1_000) == Completion(ok=False)
+
+
+async def test_time_runs_out() -> None:
+    bus = Bus()
+    with bus.watch_run("a") as waiter:
+        absorb(bus, "a", by="a")
+        assert await waiter.completion(0) == "timeout"
+    assert await bus.wait_run("a", 1) == "timeout"
+
+
+async def test_a_stopped_bus_keeps_nobody_waiting() -> None:
+    bus = Bus()
+    with bus.watch_run("a") as waiter:
+        bus.stop()
+        with anyio.fail_after(5):
+            assert await waiter.completion(60_000) == Completion(ok=False, error="bus_stopped")
+            assert await bus.wait_run("a", 60_000) == Completion(ok=False, error="bus_stopped")
+            with bus.subscribe(TOPIC) as late:
+                assert await late.receive_batch() == []

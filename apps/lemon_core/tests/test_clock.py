@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from lemon_core.clock import Clock, SystemClock
+from lemon_core.clock import Clock, SystemClock, within
 from lemon_core.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -71,3 +71,51 @@ async def test_sleeping_no_time_returns(clock: Clock) -> None:
         await clock.sleep(-1)
     assert clock.monotonic_ms() >= before
     assert clock.now_ms() > 1_600_000_000_000
+
+
+async def test_a_call_within_its_time_gives_its_result_or_its_own_error() -> None:
+    clock = FakeClock()
+
+    async def fail() -> int:
+        raise KeyError("mine")
+
+    async def group() -> int:
+        raise ExceptionGroup("several", [ValueError("one")])
+
+    async def seven() -> int:
+        return 7
+
+    with anyio.fail_after(5):
+        assert await within(clock, 10, seven) == 7
+        with pytest.raises(KeyError, match="mine"):
+            await within(clock, 10, fail)
+        with pytest.raises(ExceptionGroup, match="several"):
+            await within(clock, 10, group)
+    assert clock.sleepers == 0
+
+
+async def test_a_call_that_takes_too_long_is_cancelled() -> None:
+    clock, ends = FakeClock(), list[str]()
+
+    async def hang() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ends.append("cancelled")
+
+    async def wait() -> None:
+        with pytest.raises(TimeoutError, match="within 10 ms"):
+            await within(clock, 10, hang)
+        ends.append("told")
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await clock.wait_for_sleepers()
+            await clock.advance(9)
+            assert ends == []
+            await clock.advance(1)
+    assert ends == ["cancelled", "told"]
+    with anyio.move_on_after(0) as scope:
+        await within(clock, 10, hang)
+    assert scope.cancelled_caught

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -51,11 +50,9 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-) -> AsyncIterator[Store]:
-    async with open_store(StoreSettings(request.param, tmp_path), clock) as opened:
+@pytest.fixture
+async def store(backend_settings: StoreSettings, clock: FakeClock) -> AsyncIterator[Store]:
+    async with open_store(backend_settings, clock) as opened:
         yield opened
 
 

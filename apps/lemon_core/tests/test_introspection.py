@@ -20,9 +20,7 @@ from lemon_core.introspection import (
     PREVIEW_MAX_BYTES,
     REDACTED,
     RETENTION_MS,
-    RETRY_DELAY_MS,
     STRING_MAX_BYTES,
-    WRITE_DELAY_MS,
     Introspection,
     IntrospectionRecord,
     InvalidRecord,
@@ -39,6 +37,7 @@ from lemon_core.store import (
 )
 from lemon_core.store.sweeps import SWEEP_INTERVAL_MS, serve_sweeps
 from lemon_core.testing import FakeClock, scrubbed_environ, temp_home
+from lemon_core.write_behind import RETRY_DELAY_MS, WRITE_DELAY_MS
 
 pytestmark = pytest.mark.anyio
 

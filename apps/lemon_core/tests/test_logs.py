@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 
 import pytest
 
-from lemon_core.logs import ROOT, configure, get_logger
+from lemon_core.logs import configure, get_logger
 from lemon_core.tests.processes import python, read_line
-
-
-@pytest.fixture(autouse=True)
-def restored_tree() -> Iterator[None]:
-    """The process's logger tree as it was before the test."""
-    root = logging.getLogger(ROOT)
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_a_json_line_holds_event_fields_level_and_logger() -> None:

@@ -8,6 +8,7 @@ from lemon_core.resume import (
     ChatState,
     ResumeToken,
     extract_resume,
+    is_resume_line,
     parse_conversation_key,
     render_conversation_key,
     resume_conversation,
@@ -49,3 +50,28 @@ def test_conversation_keys_have_one_text_form() -> None:
     for bad in ("", "session:", "resume:lemon", "other:x"):
         with pytest.raises(ValueError, match="not a conversation key"):
             parse_conversation_key(bad)
+
+
+def test_a_token_is_written_as_a_command() -> None:
+    """Specification lemon_core 3.4."""
+    token = ResumeToken(engine="lemon", value="sess_1")
+    assert token.format_plain() == "lemon resume sess_1"
+    assert token.format() == "`lemon resume sess_1`"
+    assert extract_resume(token.format()) == token
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lemon resume abc", True),
+        ("  `Lemon Resume a-b_c`\n", True),
+        ("to continue: lemon resume abc", False),
+        ("lemon resume abc please", False),
+        ("lemon resume", False),
+        ("codex resume abc", False),
+        ("", False),
+    ],
+)
+def test_only_a_whole_line_is_a_resume_line(line: str, expected: bool) -> None:
+    """Specification lemon_core 3.4."""
+    assert is_resume_line(line) is expected

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lemon_core.paths import PathSettings
-from lemon_core.runtime_env import RuntimeEnv, build_info
+from lemon_core.runtime_env import BuildInfo, RuntimeEnv, build_info, source_root
 from lemon_core.version import __version__
 
 PATHS = PathSettings(Path("/home/me"))
@@ -23,7 +25,7 @@ def test_the_defaults() -> None:
         control_port=4040,
         web_port=4080,
         sim_port=4090,
-        lemon_root=None,
+        lemon_root=source_root(),
         dotenv_dir=Path("/home/me/.lemon"),
         debug=False,
         node_name=socket.gethostname(),
@@ -31,6 +33,7 @@ def test_the_defaults() -> None:
     )
 
 
+@pytest.mark.behaviour("lemon_core.38")
 def test_everything_can_be_set() -> None:
     env = resolve(
         LEMON_CONTROL_PLANE_PORT="1",
@@ -56,5 +59,42 @@ def test_what_is_no_port_reads_as_the_default(text: str) -> None:
     assert resolve(LEMON_CONTROL_PLANE_PORT=text).control_port == 4040
 
 
-def test_the_build_knows_its_version() -> None:
-    assert build_info().version == __version__
+def test_the_build_knows_its_version_and_where_it_runs() -> None:
+    info = build_info(channel="beta")
+    assert (info.version, info.channel, info.mode) == (__version__, "beta", "release")
+    assert info.python
+    assert info.platform
+    assert (info.commit, info.branch, info.dirty) == (None, None, None)
+
+
+def test_a_source_tree_is_asked_for_its_git_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The configuration of whoever runs the test does not count.
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+
+    def git(*args: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *args]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def facts() -> tuple[object, ...]:
+        info = build_info(root=tmp_path)
+        assert isinstance(info, BuildInfo)
+        return info.mode, info.commit, info.branch, info.dirty
+
+    assert facts() == ("release", None, None, None)
+    git("init", "-b", "work")
+    assert facts() == ("source", None, "work", False)
+    (tmp_path / "file").write_text("x")
+    git("add", "file")
+    git("commit", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    assert facts() == ("source", commit, "work", False)
+    (tmp_path / "file").write_text("y")
+    assert facts() == ("source", commit, "work", True)
+    git("checkout", "--detach")
+    assert facts() == ("source", commit, None, True)
+    (tmp_path / ".git" / "HEAD").write_text("nonsense")
+    assert facts() == ("source", None, None, None)

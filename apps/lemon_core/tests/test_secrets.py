@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from lemon_core.boot import boot
 from lemon_core.bus import SYSTEM_TOPIC, Bus
-from lemon_core.events import SecretChanged
 from lemon_core.key_providers import EnvKey
 from lemon_core.master_key import MasterKeyChain
 from lemon_core.profiles import Profile
@@ -23,6 +22,7 @@ from lemon_core.secret_cipher import VERSION, Sealed, Undecipherable, seal, unse
 from lemon_core.secret_record import TABLE
 from lemon_core.secrets import SecretInfo, Secrets, SecretsError, SecretsStatus
 from lemon_core.store import DeleteKey, PutValue, Store, StoreSettings, StoreUnavailable, open_store
+from lemon_core.system_events import SecretChanged
 from lemon_core.testing import FakeClock, scrubbed_environ, temp_home
 
 pytestmark = pytest.mark.anyio

@@ -96,3 +96,20 @@ def test_builders_refuse_what_would_not_parse_back(part: str) -> None:
         session_key.main(part)
     with pytest.raises(InvalidSessionKey):
         session_key.channel_peer("a", "telegram", "bot", "dm", part)
+
+
+@pytest.mark.parametrize(
+    ("key", "main", "channel"),
+    [
+        ("agent:a:main", True, False),
+        ("agent:a:main:sub:1", True, False),
+        ("agent:a:telegram:bot:dm:7", False, True),
+        # A peer kind called main is a channel's conversation all the same.
+        ("agent:a:telegram:bot:main:7", False, True),
+        ("agent:a", False, False),
+        (None, False, False),
+    ],
+)
+def test_the_two_kinds_are_told_apart(key: object, main: bool, channel: bool) -> None:
+    """Specification lemon_core 3.1."""
+    assert (session_key.is_main(key), session_key.is_channel_peer(key)) == (main, channel)

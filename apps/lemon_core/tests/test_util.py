@@ -10,9 +10,7 @@ from lemon_core.errors import is_context_overflow
 from lemon_core.util import (
     canonical_json,
     capped_backoff,
-    context_tokens,
     deep_merge,
-    normalize_usage,
     truncate_utf8,
 )
 
@@ -48,31 +46,6 @@ def test_truncation_keeps_whole_characters_and_names_what_it_dropped(text: str, 
         assert len(kept.encode()) <= limit
         assert text.startswith(kept)
         assert len(text.encode()) - len(kept.encode()) == int(rest.removesuffix(" bytes]"))
-
-
-@pytest.mark.parametrize(
-    ("usage", "tokens"),
-    [
-        ({"context_tokens": 9, "input": 1}, 9),
-        ({"input": 5, "cache_read": 3, "cache_write": 2}, 10),
-        ({"input_tokens": "5", "cached_input_tokens": 4}, 9),
-        ({"prompt_tokens": 7, "cached_input_tokens": 4}, 7),
-        ({"output": 3}, None),
-        ({"input": True}, None),
-    ],
-)
-def test_context_tokens_counts_the_window_once(
-    usage: dict[str, object], tokens: int | None
-) -> None:
-    assert context_tokens(usage) == tokens
-
-
-def test_usage_without_numbers_is_unknown_and_not_zero() -> None:
-    assert normalize_usage(None) is None
-    assert normalize_usage({"note": "x"}) is None
-    totals = normalize_usage({"prompt_tokens": 7, "completion_tokens": 2})
-    assert totals is not None
-    assert (totals.input, totals.output, totals.cache_read) == (7, 2, None)
 
 
 @pytest.mark.parametrize(

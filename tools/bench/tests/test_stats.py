@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.bench.stats import Load, Spread, Timing, growth_per, percentile
+from tools.bench.stats import Load, Spread, Timing, growth_per, middle_share, percentile
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,8 @@ def test_growth_is_scaled_and_never_negative() -> None:
     assert growth_per(1_000, before=50.0, after=49.0, done=200) == 0.0
     with pytest.raises(ValueError, match="no runs"):
         growth_per(1_000, 1.0, 1.0, 0)
+
+
+def test_a_share_is_of_what_was_measured_right_beside_it() -> None:
+    """Not of the other's middle: a machine that slows down slows both."""
+    assert middle_share([1, 2, 30], [2, 4, 40]) == 0.5

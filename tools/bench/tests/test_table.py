@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from tools.bench.table import Row, as_json, at_least, at_most, markdown, number
+from tools.bench.table import (
+    Row,
+    as_json,
+    at_least,
+    at_most,
+    machine_facts,
+    markdown,
+    number,
+    show,
+)
 
 ROWS = [
     Row("start", 0.42, "s", at_most(0.7)),
@@ -54,3 +63,10 @@ def test_the_document_holds_facts_and_rows() -> None:
         "aim": "≥ 0.3",
         "met": False,
     }
+
+
+def test_facts_stand_below_the_table_or_in_the_document() -> None:
+    shown = show(ROWS, {"cpus": 2, "took_s": 1.5}, as_document=False)
+    assert shown == f"{markdown(ROWS)}\n\ncpus 2, took_s 1.5"
+    assert show(ROWS, {"cpus": 2}, as_document=True) == as_json(ROWS, {"cpus": 2})
+    assert {"cpus", "python", "took_s"} == set(machine_facts(0.0))

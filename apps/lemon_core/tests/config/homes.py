@@ -10,6 +10,8 @@ from textwrap import dedent
 import pytest
 
 from lemon_core.config import ConfigError, LoadedConfig, load_config, load_validated
+from lemon_core.config.contributed import NOTHING_CONTRIBUTED, Contributed
+from lemon_core.config.trust import TrustedProjects
 from lemon_core.paths import PathSettings
 
 
@@ -47,11 +49,16 @@ class Home:
         """Make `text` the `.env` of the home."""
         _write(self.paths.state_dir / ".env", text)
 
+    def trust(self) -> None:
+        """Trust the project with its file as it is now."""
+        TrustedProjects(self.paths).trust(self.project)
+
     def load(
         self,
         environ: Mapping[str, str] | None = None,
         overrides: Mapping[str, object] | None = None,
         profile_defaults: Mapping[str, object] | None = None,
+        contributed: Contributed = NOTHING_CONTRIBUTED,
     ) -> LoadedConfig:
         """The validated load in the project."""
         return load_validated(
@@ -60,6 +67,7 @@ class Home:
             environ=environ or {},
             overrides=overrides,
             profile_defaults=profile_defaults,
+            contributed=contributed,
         )
 
     def load_plain(self, environ: Mapping[str, str] | None = None) -> LoadedConfig:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lemon_core.config.env import KNOWN_PROVIDERS, VARIABLES
+from lemon_core.config.env import KNOWN_PROVIDERS
+from lemon_core.config.variables import VARIABLES
 from lemon_core.tests.config.homes import Home
 
 

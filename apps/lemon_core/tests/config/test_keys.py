@@ -50,6 +50,11 @@ def test_a_table_where_none_belongs_is_one_key() -> None:
     assert [key.path for key in keys.walk(data, Tree)] == [("leaf",), ("rows", "x"), ("named",)]
 
 
+def test_an_empty_list_is_a_value_and_an_empty_table_is_none() -> None:
+    data: dict[str, object] = {"rows": [], "named": {}, "leaf": {}}
+    assert list(keys.walk(data, Tree)) == [Key(("rows",), True, False)]
+
+
 def test_exactly_these_keys_are_safe_in_a_project() -> None:
     """Specification lemon_core 10.1."""
     full = LemonConfig().model_dump(mode="json")

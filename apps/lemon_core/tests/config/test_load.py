@@ -9,7 +9,7 @@ import pytest
 
 from lemon_core.config import ConfigError, LemonConfig
 from lemon_core.config.keys import ENGINE_KEYS
-from lemon_core.config.load import MAX_WARNINGS
+from lemon_core.config.layers import MAX_WARNINGS
 from lemon_core.tests.config.homes import Home
 from lemon_core.tool_policy import ToolPolicy, intersect
 
@@ -221,8 +221,10 @@ def test_keys_that_only_sound_like_engine_keys_are_fine(home: Home) -> None:
     assert home.load().config.router.targets == ("unix:/run/g.sock",)
 
 
-def test_retired_sections_say_what_to_rename(home: Home) -> None:
-    home.write("[agent]\nmodel='x'\n[agents.a]\nx=1\n[tools.web]\nx=1\n[runtime.cli]\nx=1\n")
+def test_retired_sections_are_read_and_say_what_to_rename(home: Home) -> None:
+    home.write(
+        "[agent]\nmodel='x'\n[agents.a]\nname='A'\n[tools.wasm]\nenabled=true\n[runtime.cli]\nx=1\n"
+    )
     loaded = home.load()
     assert [line.split(": ", 2)[1] for line in loaded.warnings] == [
         "agent",
@@ -231,7 +233,9 @@ def test_retired_sections_say_what_to_rename(home: Home) -> None:
         "runtime.cli",
     ]
     assert "rename [agents.<id>] to [profiles.<id>]" in loaded.warnings[1]
-    assert loaded.config == LemonConfig()
+    assert loaded.config.defaults.model == "x"
+    assert loaded.config.profiles["a"].name == "A"
+    assert loaded.config.runtime.tools.wasm.enabled
 
 
 def test_what_does_not_fit_together_is_an_error(home: Home) -> None:
@@ -346,7 +350,12 @@ def test_a_hostile_project_sets_safe_keys_only_and_is_told(home: Home) -> None:
         }
     )
     assert loaded.config == expected
-    told = {line.split(": ")[1] for line in loaded.warnings}
+    *lines, advice = loaded.warnings
+    assert advice == (
+        f"{home.project_file}: to let it set those keys, read it, then: "
+        f"lemon config trust {home.project}"
+    )
+    told = {line.split(": ")[1] for line in lines}
     assert told == {
         "defaults.provider",
         "runtime.extension_paths",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lemon_core.config.source import (
     MAX_FILE_BYTES,
     KeyPath,
     Problem,
     dotted,
+    parse_dotted,
     parse_toml,
     read_toml,
 )
@@ -120,6 +123,21 @@ def test_no_file_reads_as_empty(tmp_path: Path) -> None:
 
 def test_a_path_is_one_line_whatever_its_keys_hold() -> None:
     assert dotted(("a", "b-c", 0, "d")) == "a.b-c[0].d"
-    assert dotted(("a", 'x"\n: y')) == 'a."x\\"\\n: y"'
+    assert dotted(("a", 'x"\n: y')) == 'a."x\\"\\u000a: y"'
     assert Problem(("a",), "is wrong", 3).describe("f") == "f:3: a: is wrong"
     assert Problem((), "is wrong").describe("f") == "f: is wrong"
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1))
+def test_a_path_reads_back_and_is_one_line(names: list[str]) -> None:
+    text = dotted(tuple(names))
+    assert text.isprintable()
+    assert parse_dotted(text) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "a..b", "a.", "a b", "a = 1 #", "a = 1\nb", "[a]", "a[0]", "{a = 1}", "'"]
+)
+def test_what_is_no_path(text: str) -> None:
+    with pytest.raises(ValueError, match="is no dotted path"):
+        parse_dotted(text)

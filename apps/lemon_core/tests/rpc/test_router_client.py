@@ -29,7 +29,7 @@ from lemon_core.router_views import RunInfo, SessionInfo, SessionView
 from lemon_core.rpc.channel import PeerUnavailable
 from lemon_core.rpc.listen import ListenError, TcpListen, UnixListen
 from lemon_core.rpc.router_client import GrpcRouterBridge, RouterClient
-from lemon_core.rpc.running import running
+from lemon_core.rpc.running import running, wait_healthy
 from lemon_core.rpc.status import PermissionDenied
 from lemon_core.runs import InvalidCommand, RunRequest
 from lemon_core.state_lock import hold_state_lock
@@ -302,3 +302,35 @@ async def test_running_needs_the_lock_and_an_answer(folder: Path) -> None:
                 assert await running(paths, clock) == lock.holder
             assert await running(paths, clock) is None
         assert await running(paths, clock) is None
+
+
+async def test_a_start_is_waited_for_and_not_for_ever(folder: Path) -> None:
+    """Specification lemon_core 13: a look every 500 ms, for 30 s."""
+    clock, real, paths = FakeClock(), SystemClock(), PathSettings(folder)
+    found: list[object] = []
+    told = anyio.Event()
+
+    async def wait() -> None:
+        found.append(await wait_healthy(paths, clock))
+        told.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            for _ in range(60):
+                await clock.wait_for_sleepers()
+                assert found == []
+                await clock.advance(500)
+        assert found == [None]
+        told = anyio.Event()
+        async with (
+            anyio.create_task_group() as tasks,
+            hold_state_lock(paths.runtime_lock, "server", real) as lock,
+        ):
+            tasks.start_soon(wait)
+            await clock.wait_for_sleepers()
+            listen = UnixListen(lock.claim_socket(paths.router_socket))
+            async with serving(RouterDouble(real), listen, real):
+                await clock.advance(500)
+                await told.wait()
+        assert found == [None, lock.holder]

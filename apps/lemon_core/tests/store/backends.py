@@ -6,15 +6,23 @@ from pathlib import Path
 
 from lemon_core.clock import Clock
 from lemon_core.store import Store, StoreSettings, backend_for
+from lemon_core.testing.postgres import PostgresServer
 
-BACKENDS = ("memory", "sqlite")
-
-
-def settings(name: str, folder: Path) -> StoreSettings:
-    """Settings of the backend called `name`."""
-    return StoreSettings("memory") if name == "memory" else StoreSettings("sqlite", folder)
+BACKENDS = ("memory", "sqlite", "postgres")
 
 
-def make_store(name: str, folder: Path, clock: Clock) -> Store:
+def settings(name: str, folder: Path, server: PostgresServer | None = None) -> StoreSettings:
+    """Settings of an empty store called `name`, in `folder` or in a new place of `server`."""
+    if name == "memory":
+        return StoreSettings("memory")
+    if name == "sqlite":
+        return StoreSettings("sqlite", folder)
+    assert server is not None, "the fixture `postgres` is the server"
+    return StoreSettings("postgres", url=server.fresh_url())
+
+
+def make_store(
+    name: str, folder: Path, clock: Clock, server: PostgresServer | None = None
+) -> Store:
     """A store that is not open yet."""
-    return Store(backend_for(settings(name, folder), clock))
+    return Store(backend_for(settings(name, folder, server), clock))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
+import anyio
 import pytest
 
-from lemon_core.store import Store
+from lemon_core.store import Store, StoreSettings, open_store
 from lemon_core.testing import FakeClock
-from lemon_core.tests.store.backends import BACKENDS, make_store
+from lemon_core.testing.postgres import PostgresServer
+from lemon_core.tests.store.nodes import Node
 
 
 @pytest.fixture
@@ -18,17 +19,27 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=BACKENDS)
-def backend_name(request: pytest.FixtureRequest) -> str:
-    """Each backend in turn."""
-    name: str = request.param
-    return name
+@pytest.fixture
+async def store(backend_settings: StoreSettings, clock: FakeClock) -> AsyncIterator[Store]:
+    """An open store over each backend."""
+    async with open_store(backend_settings, clock) as opened:
+        yield opened
 
 
 @pytest.fixture
-async def store(backend_name: str, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Store]:
-    """An open store over `backend_name`."""
-    opened = make_store(backend_name, tmp_path, clock)
-    await opened.open()
-    yield opened
-    await opened.close()
+def url(postgres: PostgresServer) -> str:
+    """A new, empty place on the server."""
+    return postgres.fresh_url()
+
+
+@pytest.fixture
+async def nodes(url: str) -> AsyncIterator[tuple[Store, Store]]:
+    """Two nodes on one database, which open it for the first time, at once."""
+    one, two = Node(url).store, Node(url).store
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.open)
+            tasks.start_soon(two.open)
+    yield one, two
+    await one.close()
+    await two.close()

@@ -20,6 +20,7 @@ from lemon_core.store import (
 )
 from lemon_core.store.backend import DeleteRuns, FinishRun, Put, RunRow, Write
 from lemon_core.testing import FakeClock
+from lemon_core.testing.postgres import PostgresServer
 from lemon_core.tests.store.backends import make_store
 
 pytestmark = pytest.mark.anyio
@@ -185,15 +186,22 @@ async def test_list_recent_is_newest_write_first(store: Store, clock: FakeClock)
     await clock.advance(1)
     await store.put(TABLE, "b", 2)
     await store.put(TABLE, "a", 3)
-    assert await store.list_recent(TABLE, 2) == [("a", 3), ("b", 2)]
+    await store.transaction([PutValue(TABLE, "e", 4), PutValue(TABLE, "d", 5)])
+    newest = [("d", 5), ("e", 4), ("a", 3), ("b", 2)]
+    assert await store.list_recent(TABLE, 4) == newest
+    await store.transaction([DeleteKey(TABLE, "e"), DeleteKey(TABLE, "d")])
     assert await store.list(TABLE) == [("a", 3), ("b", 2), ("c", 1)]
 
 
 @pytest.mark.behaviour("lemon_core.24")
 async def test_two_stores_are_isolated(
-    store: Store, backend_name: str, tmp_path: Path, clock: FakeClock
+    store: Store,
+    backend_name: str,
+    tmp_path: Path,
+    clock: FakeClock,
+    server_of_backend: PostgresServer | None,
 ) -> None:
-    other = make_store(backend_name, tmp_path / "other", clock)
+    other = make_store(backend_name, tmp_path / "other", clock, server_of_backend)
     await other.open()
     await store.put(TABLE, "k", 1)
     await other.put("chat", "k", 2)

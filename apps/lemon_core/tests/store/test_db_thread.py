@@ -6,15 +6,18 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 import pytest
 
 from lemon_core.store import StoreBusy, StoreUnavailable
-from lemon_core.store.db_thread import DbThread
+from lemon_core.store.db_thread import DbThread, Job
 
 pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
 
 
 def connect() -> sqlite3.Connection:
@@ -85,14 +88,26 @@ async def test_what_waits_too_long_is_withdrawn_and_never_runs(hurried: DbThread
     assert ran == ["slow"]
 
 
+class Watched(DbThread):
+    """Tells when a job's time limit has passed."""
+
+    def __init__(self) -> None:
+        super().__init__(connect, name="test", timeout_ms=50, grace_s=5)
+        self.limit_passed = anyio.Event()
+
+    async def _outcome(self, job: Job[T], loop: asyncio.AbstractEventLoop) -> T:
+        job.future.add_done_callback(lambda _: self.limit_passed.set())
+        return await super()._outcome(job, loop)
+
+
 async def test_an_outcome_within_the_grace_is_told() -> None:
     """SQLite's own wait for a lock ends at the same limit, a moment later."""
-    thread = DbThread(connect, name="test", timeout_ms=1, grace_s=5)
+    thread = Watched()
     thread.start()
     go = threading.Event()
 
     async def let_go() -> None:
-        await anyio.sleep(0.01)
+        await thread.limit_passed.wait()
         go.set()
 
     with anyio.fail_after(5):

@@ -273,6 +273,7 @@ async def test_history_is_newest_first_and_capped_at_fifty(
     assert kept == [f"run_{number:02}" for number in range(54, 4, -1)]
 
 
+@pytest.mark.behaviour("lemon_core.103")
 async def test_history_goes_after_seven_days(runs: RunStore, clock: FakeClock) -> None:
     await runs.finalize("run_1", summary("run_1"))
     await runs.begin("mark", DIGEST)

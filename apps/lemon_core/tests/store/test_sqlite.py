@@ -20,8 +20,9 @@ from lemon_core.store import (
     StoreTooNew,
     StoreUnavailable,
 )
-from lemon_core.store.sqlite import FORMAT, SqliteBackend
+from lemon_core.store.sqlite import SqliteBackend
 from lemon_core.store.sqlite_file import connect, database_file
+from lemon_core.store.sqlite_schema import FORMAT
 from lemon_core.testing import FakeClock
 from lemon_core.tests.processes import python, read_line
 from lemon_core.tests.store.backends import make_store
