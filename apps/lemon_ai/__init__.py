@@ -29,6 +29,7 @@ from lemon_ai.events import (
 )
 from lemon_ai.local_server import LocalModelServer
 from lemon_ai.partial import PartialMessage
+from lemon_ai.telemetry import Telemetry
 from lemon_ai.types import (
     AssistantMessage,
     Compat,
@@ -78,6 +79,7 @@ __all__ = [
     "StreamError",
     "StreamOptions",
     "StreamStart",
+    "Telemetry",
     "TextContent",
     "TextDelta",
     "TextEnd",

@@ -1,5 +1,5 @@
-"""How chat-completions servers differ, as rows of data: detected from provider and host, and
-overridden field by field by the model's own `compat`."""
+"""How servers differ, as rows of data: detected from provider and host, and overridden field by
+field by the model's own `compat`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from lemon_ai.types import Compat, Model, ThinkingLevel
+from lemon_ai.types import Compat, Model, ThinkingStyle, ThinkingWhenOff
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,18 @@ class Dialect:
     requires_mistral_tool_ids: bool = False
     thinking_format: Literal["openai", "zai"] = "openai"
     open_router_routing: dict[str, Any] | None = None
+    thinking_style: ThinkingStyle = "budget"
+    thinking_when_off: ThinkingWhenOff = "omit"
+    thinking_display: Literal["summarized"] | None = None
+    thinking_bound_to_history: bool = False
+    beta_features: tuple[str, ...] | None = None
+    prompt_cache_ttl: str | None = None
+    empty_400: Literal["client", "context_length", "retry"] = "client"
+    max_request_messages: int | None = None
+    supports_forced_tool_choice: bool = True
+    requires_thought_signatures: bool = False
+    supports_images_in_results: bool = False
+    supports_cache_points: bool = False
 
 
 _OPENAI = Dialect()
@@ -36,68 +48,61 @@ _PLAIN = replace(_OPENAI, supports_store=False, supports_developer_role=False)
 # A server nobody has described: the older field names, which every implementation takes.
 _SERVER = replace(_PLAIN, max_tokens_field="max_tokens")
 
+_CEREBRAS = replace(_PLAIN, empty_400="context_length")
+_MISTRAL = replace(
+    _SERVER,
+    requires_tool_result_name=True,
+    requires_thinking_as_text=True,
+    requires_mistral_tool_ids=True,
+    empty_400="context_length",
+)
+_KIMI = replace(_SERVER, empty_400="retry", max_request_messages=200)
+
 # The part of a host name that tells the service, and its dialect.
 _HOSTS: Mapping[str, Dialect] = {
     "api.openai.com": _OPENAI,
+    "openai.azure.com": _OPENAI,
     "openrouter.ai": _OPENAI,
-    "cerebras.ai": _PLAIN,
+    "cerebras.ai": _CEREBRAS,
     "api.x.ai": replace(_PLAIN, supports_reasoning_effort=False),
-    "mistral.ai": replace(
-        _SERVER,
-        requires_tool_result_name=True,
-        requires_thinking_as_text=True,
-        requires_mistral_tool_ids=True,
-    ),
+    "mistral.ai": _MISTRAL,
+    "moonshot.ai": _KIMI,
+    "moonshot.cn": _KIMI,
+    "kimi.com": _KIMI,
     "chutes.ai": _SERVER,
     "deepseek.com": _PLAIN,
     "opencode.ai": _PLAIN,
     "z.ai": replace(_PLAIN, supports_reasoning_effort=False, thinking_format="zai"),
 }
 
+# Where the host says nothing: a vendor's own name still tells what answers behind a proxy.
+_PROVIDERS: Mapping[str, Dialect] = {
+    "cerebras": _CEREBRAS,
+    "kimi": _KIMI,
+    "kimi_coding": _KIMI,
+    "mistral": _MISTRAL,
+}
+
 
 def dialect_of(model: Model, base_url: str) -> Dialect:
     """What the server behind `base_url` understands."""
-    found = _by_host(base_url)
+    found = _by_host(base_url) or _PROVIDERS.get(model.provider, _SERVER)
     return found if model.compat is None else _overridden(found, model.compat)
 
 
 @lru_cache(maxsize=256)
-def _by_host(base_url: str) -> Dialect:
-    host = urlsplit(base_url).hostname or ""
+def _by_host(base_url: str) -> Dialect | None:
+    host = host_of(base_url)
     for name, dialect in _HOSTS.items():
         if host == name or host.endswith("." + name):
             return dialect
-    return _SERVER
+    return None
 
 
 def _overridden(found: Dialect, compat: Compat) -> Dialect:
     return replace(found, **compat.model_dump(exclude_none=True))
 
 
-def reasoning_fields(
-    model: Model,
-    dialect: Dialect,
-    level: ThinkingLevel | Literal[False] | None,
-    *,
-    with_tools: bool,
-) -> dict[str, object]:
-    """The request fields that ask for this amount of thinking; empty for the model's own habit."""
-    if model.reasoning and with_tools and not dialect.supports_reasoning_with_tools:
-        return {"reasoning_effort": "none"}  # anything else, absence included, is refused
-    if not model.reasoning or level is None:
-        return {}
-    if dialect.thinking_format == "zai":
-        return {"thinking": {"type": "enabled" if level else "disabled"}}
-    if not dialect.supports_reasoning_effort:
-        return {}
-    if level is False:
-        return {"reasoning_effort": "none"} if "none" in model.reasoning_levels else {}
-    return {"reasoning_effort": _nearest(level, model.reasoning_levels)}
-
-
-def _nearest(level: ThinkingLevel, listed: tuple[str, ...]) -> str:
-    """The level's own name where the model lists it (or lists nothing), else its neighbour."""
-    if not listed or level in listed:
-        return level
-    neighbour = {"minimal": "low", "xhigh": "high"}.get(level, level)
-    return neighbour if neighbour in listed else listed[-1]
+def host_of(base_url: str) -> str:
+    """The host name in a base URL, empty when there is none."""
+    return urlsplit(base_url).hostname or ""

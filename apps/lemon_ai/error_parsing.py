@@ -68,10 +68,7 @@ def parse_http_error(
     status: int, body: bytes, headers: Mapping[str, str], *, now_ms: int
 ) -> ErrorInfo:
     """The ErrorInfo of an answer that is not a 200. `headers` has lower-case names."""
-    try:
-        document: object = load_json(body) if body.strip() else None
-    except ValueError:
-        document = None
+    document = _document(body)
     text = provider_text(document) or _plain(body)
     code = provider_code(document)
     category = classify(status, code, text)
@@ -85,16 +82,32 @@ def parse_http_error(
         provider_message=text or None,
         retryable=_may_be_retried(status, category),
         rate_limit_info=_limits(headers, document, text, now_ms),
-        request_id=headers.get("x-request-id") or headers.get("request-id"),
+        request_id=_request_id(headers, document),
     )
 
 
-def parse_stream_error(document: Mapping[str, Any]) -> ErrorInfo:
-    """The ErrorInfo of a data event with a top-level `error`, after a 200."""
+def _document(body: bytes) -> object:
+    try:
+        document = load_json(body) if body.strip() else None
+    except ValueError:
+        return None
+    # Google wraps the error of a stream in a list.
+    return document[0] if isinstance(document, list) and document else document
+
+
+def _request_id(headers: Mapping[str, str], document: object) -> str | None:
+    found = _first_header(headers, _REQUEST_ID_HEADERS)
+    inside = document.get("request_id") if isinstance(document, dict) else None
+    return found or (inside if isinstance(inside, str) else None)
+
+
+def parse_stream_error(document: Mapping[str, Any], status: int | None = None) -> ErrorInfo:
+    """The ErrorInfo of a data event with a top-level `error`, after a 200; `status` is what the
+    error stands for where the API says so by a word."""
     text = provider_text(document) or "the provider reported an error without a message"
     code = provider_code(document)
     error = document.get("error")
-    status = _status_of(error.get("code") if isinstance(error, dict) else None)
+    status = status or _status_of(error.get("code") if isinstance(error, dict) else None)
     status = status or _status_of(error.get("status") if isinstance(error, dict) else None)
     category = classify(status, code, text)
     return ErrorInfo(
@@ -105,6 +118,7 @@ def parse_stream_error(document: Mapping[str, Any]) -> ErrorInfo:
         provider_message=text,
         retryable=_may_be_retried(status, category),
         rate_limit_info=_limits({}, document, text, 0),
+        request_id=_request_id({}, document),
     )
 
 
@@ -130,7 +144,7 @@ def provider_code(document: object) -> str | None:
     error = document.get("error", document) if isinstance(document, dict) else None
     if not isinstance(error, dict):
         return None
-    for key in ("code", "type", "__type"):
+    for key in ("code", "type", "__type", "status"):  # Google's code is the number
         value = error.get(key)
         if isinstance(value, str) and value and not value.isdigit():
             return value
@@ -195,12 +209,27 @@ def _limits(
     headers: Mapping[str, str], document: object, text: str, now_ms: int
 ) -> RateLimitInfo | None:
     wait = retry_after_ms(headers, document, text, now_ms=now_ms)
-    limit = _integer(headers.get("x-ratelimit-limit-requests"))
-    remaining = _integer(headers.get("x-ratelimit-remaining-requests"))
+    limit = _integer(_first_header(headers, _LIMIT_HEADERS))
+    remaining = _integer(_first_header(headers, _REMAINING_HEADERS))
     if wait is None and limit is None and remaining is None:
         return None
     reset_at = now_ms + wait if wait is not None and now_ms else None
     return RateLimitInfo(limit=limit, remaining=remaining, reset_at=reset_at, retry_after_ms=wait)
+
+
+_REQUEST_ID_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-amzn-requestid",
+    "apim-request-id",
+    "x-ms-request-id",
+)
+_LIMIT_HEADERS = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
+_REMAINING_HEADERS = ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining")
+
+
+def _first_header(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((headers[name] for name in names if name in headers), None)
 
 
 def _integer(value: str | None) -> int | None:

@@ -6,7 +6,7 @@ is a ModelError. Nothing in here raises while judging an error.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from lemon_ai.overflow import is_overflow_text
 from lemon_ai.retry_hints import default_delay_ms
@@ -19,6 +19,10 @@ class AIError(Exception):
     """Base of everything this package raises on purpose."""
 
     code = "ai_error"
+
+    def info(self) -> ErrorInfo:
+        """As the error of a call."""
+        return error_of_text(str(self) or type(self).__name__)
 
 
 class UnknownApiError(AIError):
@@ -40,6 +44,10 @@ class ModelError(AIError):
         super().__init__(message.error_message or "the model call failed")
         self.message = message
 
+    def info(self) -> ErrorInfo:
+        """Why the stream ended."""
+        return error_info(self.message)
+
 
 class ModelCanceled(ModelError):
     """The stream was cancelled, by its consumer or by its time limit (`reason` `timeout`)."""
@@ -52,7 +60,16 @@ class ModelCanceled(ModelError):
         self.reason = reason
 
 
-Failure = ErrorInfo | AssistantMessage | BaseException
+class Ending(Protocol):
+    """An event that ends a stream, and holds the message as far as it came."""
+
+    @property
+    def message(self) -> AssistantMessage:
+        """What arrived, with the error."""
+        ...
+
+
+Failure = ErrorInfo | AssistantMessage | BaseException | Ending
 
 _ACTIONS: dict[str, FailoverAction] = {
     "auth": "next_credential",
@@ -73,9 +90,11 @@ def error_info(failure: Failure) -> ErrorInfo:
         if failure.error is not None:
             return failure.error
         return error_of_text(failure.error_message or "the model call failed")
-    if isinstance(failure, ModelError):
-        return error_info(failure.message)
-    return error_of_exception(failure)
+    if isinstance(failure, AIError):
+        return failure.info()
+    if isinstance(failure, BaseException):
+        return error_of_exception(failure)
+    return error_info(failure.message)
 
 
 def error_of_exception(exc: BaseException) -> ErrorInfo:
@@ -125,6 +144,8 @@ def is_context_overflow(failure: Failure, model: Model | None = None) -> bool:
     With `model`, a finished answer counts whose input is above the window, or that stopped for
     length with no output while its input fills 99 % of the window.
     """
+    if not isinstance(failure, ErrorInfo | AssistantMessage | BaseException):
+        failure = failure.message
     if isinstance(failure, AssistantMessage) and failure.stop_reason in ("stop", "length"):
         return model is not None and _silent_overflow(failure, model)
     info = error_info(failure)

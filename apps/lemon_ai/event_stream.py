@@ -40,11 +40,16 @@ CONSUMER_REASONS = frozenset(
     }
 )
 
+Release = Callable[[TerminalEvent | None], None]
+"""Gives back what `admit` took; told how the call ended, None when nobody read on to the end."""
+
 Batches = AsyncGenerator[Sequence[Event], None]
 
 
 class EventStream:
     """`async with` it, then `async for event in stream`, or `await stream.result()`.
+
+    Entering raises what `admit` raises; what it returns is called once, when the stream is left.
 
     Leaving the block always closes the connection, also when the iteration stopped early.
     """
@@ -54,11 +59,14 @@ class EventStream:
         batches: Callable[[PartialMessage], Batches],
         partial: PartialMessage,
         *,
-        timeout_ms: int,
+        timeout_ms: int | None,
+        admit: Callable[[], Release] | None = None,
     ) -> None:
         self._open = batches
         self._partial = partial
         self._timeout_ms = timeout_ms
+        self._admit = admit
+        self._release: Release | None = None
         self._on_close: Callable[[], Awaitable[None]] | None = None
         self._batches: Batches | None = None
         self._deadline = float("inf")
@@ -71,6 +79,10 @@ class EventStream:
         """Have this awaited when the stream is left, for what lives no longer than the stream."""
         self._on_close = callback
 
+    def follow(self, partial: PartialMessage) -> None:
+        """Have the message grow in `partial`, for a stream that passes another one's events on."""
+        self._partial = partial
+
     @property
     def partial(self) -> PartialMessage:
         """The live view of the message."""
@@ -82,7 +94,10 @@ class EventStream:
         return self._terminal
 
     async def __aenter__(self) -> Self:
-        self._deadline = anyio.current_time() + self._timeout_ms / 1000
+        if self._admit is not None:
+            self._release = self._admit()
+        if self._timeout_ms is not None:
+            self._deadline = anyio.current_time() + self._timeout_ms / 1000
         self._batches = self._open(self._partial)
         self._ready.append(StreamStart(self._partial))
         return self
@@ -98,6 +113,9 @@ class EventStream:
                 await self._batches.aclose()
         finally:
             self._batches = None
+            if self._release is not None:
+                release, self._release = self._release, None
+                release(self._terminal)
             if self._on_close is not None:
                 on_close, self._on_close = self._on_close, None
                 await on_close()

@@ -42,6 +42,7 @@ class _Prose:
     kind: Literal["text", "thinking"]
     fragments: list[str] = field(default_factory=list)
     signature: str | None = None
+    redacted: str | None = None
 
     def join(self) -> str:
         if len(self.fragments) > 1:
@@ -51,7 +52,9 @@ class _Prose:
     def content(self) -> TextContent | ThinkingContent:
         if self.kind == "text":
             return TextContent(text=self.join(), text_signature=self.signature)
-        return ThinkingContent(thinking=self.join(), thinking_signature=self.signature)
+        return ThinkingContent(
+            thinking=self.join(), thinking_signature=self.signature, redacted_data=self.redacted
+        )
 
 
 @dataclass(slots=True)
@@ -177,6 +180,22 @@ class PartialMessage:
         block.signature = block.signature or signature
         block.fragments.append(delta)
         self._batch.append(ThinkingDelta(self, len(self._blocks) - 1, delta))
+
+    def sign_thinking(self, signature: str, *, append: bool = False) -> None:
+        """Set the signature of the open thinking block, or of a new one without text."""
+        block = self._prose("thinking")
+        block.signature = (block.signature or "") + signature if append else signature
+
+    def sign_text(self, signature: str) -> None:
+        """Set the signature of the open text block, if any."""
+        if self._open is not None and self._open.kind == "text":
+            self._open.signature = signature
+
+    def add_redacted(self, data: str) -> None:
+        """Add a whole thinking block that only its provider can read."""
+        self.close_prose()
+        self._prose("thinking").redacted = data
+        self.close_prose()
 
     def start_tool_call(self, call_id: str, name: str) -> int:
         """Begin a tool call; returns its index."""

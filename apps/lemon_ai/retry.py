@@ -16,10 +16,14 @@ MAX_HINT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `max_retries` more tries; `jitter()` is uniform in [0, 1)."""
+    """At most `max_retries` more tries; `jitter()` is uniform in [0, 1).
+
+    A hint above `max_hint_ms` is not slept: the call fails at once and carries it.
+    """
 
     max_retries: int
     jitter: Callable[[], float]
+    max_hint_ms: int = MAX_HINT_MS
 
     def delay_ms(self, retry: int, error: ErrorInfo) -> int | None:
         """The wait before retry number `retry` (from 0), or None when the call has failed."""
@@ -28,6 +32,6 @@ class RetryPolicy:
         info = error.rate_limit_info
         if info is not None and info.retry_after_ms is not None:
             hint = info.retry_after_ms
-            return None if hint > MAX_HINT_MS else hint + HINT_MARGIN_MS
+            return None if hint > self.max_hint_ms else hint + HINT_MARGIN_MS
         longest = BASE_DELAY_MS * (1 << retry)
         return round(longest / 2 + longest / 2 * self.jitter())

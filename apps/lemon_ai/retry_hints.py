@@ -5,6 +5,7 @@ Every reader returns milliseconds or None and never raises: a hint that cannot b
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,8 +18,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _IN_TEXT = re.compile(
     r"(?:reset after|retry in|try again in)\s+((?:\d+(?:\.\d+)?\s?(?:ms|h|m|s))+)", re.IGNORECASE
 )
-# An epoch is told from a number of seconds by its size.
+# An epoch is told from a number of seconds by its size, and one in milliseconds by more of it.
 _EPOCH_S = 1_000_000_000
+_EPOCH_MS = 1_000_000_000_000
 
 
 def retry_after_ms(
@@ -29,14 +31,20 @@ def retry_after_ms(
         value = headers.get(name)
         if value is not None and (wait := read(value.strip(), now_ms)) is not None:
             return max(wait, 0)
-    return _from_body(document) or _from_text(text)
+    if (wait := _exhausted_bucket(headers, now_ms)) is not None:
+        return max(wait, 0)
+    if (value := headers.get("ratelimit-reset")) is not None:
+        wait = _duration_or_time(value.strip(), now_ms)
+        if wait is not None:
+            return max(wait, 0)
+    wait = _from_body(document)
+    return _from_text(text) if wait is None else wait
 
 
 def _seconds_or_date(value: str, now_ms: int) -> int | None:
-    try:
-        return round(float(value) * 1000)
-    except ValueError:
-        pass
+    number = _number(value)
+    if number is not None:
+        return round(number * 1000)
     from email.utils import parsedate_to_datetime  # rare, and slow to import
 
     try:
@@ -45,21 +53,28 @@ def _seconds_or_date(value: str, now_ms: int) -> int | None:
         return None
 
 
-def _milliseconds(value: str, now_ms: int) -> int | None:
-    del now_ms
+def _number(value: str) -> float | None:
     try:
-        return round(float(value))
+        number = float(value)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
+
+
+def _milliseconds(value: str, now_ms: int) -> int | None:
+    del now_ms
+    number = _number(value)
+    return None if number is None else round(number)
 
 
 def _duration_or_time(value: str, now_ms: int) -> int | None:
     if _WHOLE_DURATION.fullmatch(value):
         return parse_duration_ms(value)
-    try:
-        number = float(value)
-    except ValueError:
+    number = _number(value)
+    if number is None:
         return _iso(value, now_ms)
+    if number >= _EPOCH_MS:
+        return round(number) - now_ms
     return round(number * 1000) - (now_ms if number >= _EPOCH_S else 0)
 
 
@@ -77,8 +92,20 @@ _HEADERS = (
     ("x-ratelimit-reset-after", _duration_or_time),
     ("x-ratelimit-reset-requests", _duration_or_time),
     ("x-ratelimit-reset-tokens", _duration_or_time),
-    ("ratelimit-reset", _duration_or_time),
 )
+
+
+def _exhausted_bucket(headers: Mapping[str, str], now_ms: int) -> int | None:
+    """Anthropic counts requests and tokens apart; only the bucket that is empty makes one wait."""
+    waits = [
+        _duration_or_time(headers[reset].strip(), now_ms)
+        for name, value in headers.items()
+        if name.startswith("anthropic-ratelimit-")
+        and name.endswith("-remaining")
+        and value.strip() == "0"
+        and (reset := name.removesuffix("remaining") + "reset") in headers
+    ]
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def parse_duration_ms(text: str) -> int:
@@ -87,9 +114,16 @@ def parse_duration_ms(text: str) -> int:
 
 
 def _from_body(document: object) -> int | None:
-    error = document.get("error", document) if isinstance(document, dict) else None
-    if not isinstance(error, dict):
+    if not isinstance(document, dict):
         return None
+    error = document.get("error")
+    for place in (error, document):
+        if isinstance(place, dict) and (wait := _from_object(place)) is not None:
+            return wait
+    return None
+
+
+def _from_object(error: Mapping[str, object]) -> int | None:
     for key, factor in (
         ("retry_after_ms", 1),
         ("retryAfterMs", 1),
@@ -97,8 +131,18 @@ def _from_body(document: object) -> int | None:
         ("retryAfter", 1_000),
     ):
         value = error.get(key)
+        if isinstance(value, str):
+            value = _number(value)
         if isinstance(value, int | float) and value >= 0:
             return round(value * factor)
+    return _google_delay(error.get("details"))
+
+
+def _google_delay(details: object) -> int | None:
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and _WHOLE_DURATION.fullmatch(delay):
+            return parse_duration_ms(delay)
     return None
 
 
@@ -111,6 +155,8 @@ def default_delay_ms(info: ErrorInfo) -> int:
     """A sensible wait where the provider gave none."""
     if info.category == "rate_limit":
         return 60_000
+    if info.code == "circuit_open":
+        return 30_000
     if info.status == 504 or info.code == "connection_refused":
         return 10_000
     return 5_000

@@ -20,7 +20,11 @@ class SSEEvent(NamedTuple):
     name: str = ""
 
 
-class LineTooLong(ValueError):
+class BrokenFraming(ValueError):
+    """The bytes of the answer are not in the wire's framing."""
+
+
+class LineTooLong(BrokenFraming):
     """The stream sent a line without end."""
 
     def __init__(self) -> None:

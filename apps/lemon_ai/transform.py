@@ -24,8 +24,11 @@ from lemon_ai.types import (
 )
 
 MISSING_RESULT_TEXT = "No result provided"
+EMPTY_RESULT_TEXT = "(empty result)"
 IdRule = Callable[[str], str]
+MAX_ID_LENGTH = 64
 _NOT_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def openai_chat_id(call_id: str) -> str:
@@ -39,13 +42,59 @@ def mistral_id(call_id: str) -> str:
     return plain if len(plain) == 9 else hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
-def transform_messages(messages: Iterable[Message], model: Model, id_rule: IdRule) -> list[Message]:
-    """The messages to send, oldest first."""
-    ids = _Ids(id_rule)
+def plain_id(call_id: str) -> str:
+    """Letters, digits, `_` and `-`, at most 64: Anthropic, Bedrock, the call half of Responses."""
+    return _NOT_PLAIN.sub("_", call_id.split("|", 1)[0])[:MAX_ID_LENGTH]
+
+
+def responses_item_id(call_id: str) -> str:
+    """The item half of a Responses id, which begins with `fc_`; empty when there is none."""
+    item = _NOT_PLAIN.sub("_", call_id.partition("|")[2])
+    if item and not item.startswith("fc_"):
+        item = f"fc_{item}"
+    return item[:MAX_ID_LENGTH]
+
+
+def transform_messages(
+    messages: Iterable[Message], model: Model, id_rule: IdRule, item_rule: IdRule | None = None
+) -> list[Message]:
+    """The messages to send, oldest first.
+
+    `id_rule` makes an id that the target takes. With `item_rule` ids have the form `call|item`:
+    the call half is unique by `id_rule`, and `item_rule` gives the item half.
+    """
+    ids = _Ids(id_rule, item_rule)
     kept = [m for m in messages if not _failed(m)]
     return _drop_empty(
         _without_images(m, model) for m in _pair(_adapt(m, model, ids) for m in kept)
     )
+
+
+def is_same_model(message: AssistantMessage, model: Model) -> bool:
+    """Whether this very model gave the answer; only to it its signatures mean something."""
+    source = (message.provider, message.api, message.model)
+    return source == (model.provider, model.api, model.id)
+
+
+def keep_newest(history: list[Message], limit: int | None) -> list[Message]:
+    """The last `limit` messages, without results whose calls are cut off. None: all."""
+    if limit is None or len(history) <= limit:
+        return history
+    kept = history[-limit:]
+    first = next((i for i, m in enumerate(kept) if not isinstance(m, ToolResultMessage)), len(kept))
+    return kept[first:]
+
+
+def without_thinking(history: Iterable[Message]) -> list[Message]:
+    """The messages without the thinking in them. What holds nothing else is gone already."""
+    return [
+        message.model_copy(
+            update={"content": [b for b in message.content if not isinstance(b, ThinkingContent)]}
+        )
+        if isinstance(message, AssistantMessage)
+        else message
+        for message in history
+    ]
 
 
 def _failed(message: Message) -> bool:
@@ -55,8 +104,9 @@ def _failed(message: Message) -> bool:
 class _Ids:
     """One injective map of tool-call ids for calls and results alike."""
 
-    def __init__(self, rule: IdRule) -> None:
+    def __init__(self, rule: IdRule, item_rule: IdRule | None) -> None:
         self.rule = rule
+        self._item_rule = item_rule
         self._by_source: dict[str, str] = {}
         self._taken: set[str] = set()
 
@@ -68,19 +118,17 @@ class _Ids:
             while not target or target in self._taken:
                 suffix = hashlib.sha256(suffix.encode()).hexdigest()
                 target = self.rule(f"{self.rule(source)[:24]}_{suffix[:8]}")
-            self._by_source[source] = target
             self._taken.add(target)
+            if self._item_rule is not None and (item := self._item_rule(source)):
+                target = f"{target}|{item}"
+            self._by_source[source] = target
         return target
 
 
 def _adapt(message: Message, model: Model, ids: _Ids) -> Message:
     match message:
         case AssistantMessage():
-            same = (message.provider, message.api, message.model) == (
-                model.provider,
-                model.api,
-                model.id,
-            )
+            same = is_same_model(message, model)
             blocks = [_block(block, same, ids) for block in message.content]
             return message.model_copy(update={"content": [b for b in blocks if b is not None]})
         case ToolResultMessage():

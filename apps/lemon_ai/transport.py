@@ -20,6 +20,9 @@ from lemon_ai.types import ErrorInfo
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
+
+    from lemon_ai.http_trace import Exchange
 
 CONNECT_TIMEOUT_S = 10
 IDLE_TIMEOUT_S = 120  # for each single read of an answer
@@ -29,6 +32,7 @@ ERROR_BODY_LIMIT = 64 * 1024
 # Long enough for the last bytes of an answer that is already complete, so that its connection can
 # be used again; a server that keeps the answer open costs no more than this.
 DRAIN_TIMEOUT_S = 0.05
+_TRACE, _DUMPS = "LEMON_AI_HTTP_TRACE", "LEMON_AI_ERROR_DUMPS"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -45,11 +49,14 @@ class TransportFailure(AIError):
 class Response:
     """An answer whose body is read as it comes. Always `close()` it."""
 
-    __slots__ = ("_host", "_raw", "status")
+    __slots__ = ("_exchange", "_host", "_raw", "status")
 
-    def __init__(self, raw: aiohttp.ClientResponse, host: str) -> None:
+    def __init__(
+        self, raw: aiohttp.ClientResponse, host: str, exchange: Exchange | None = None
+    ) -> None:
         self._raw = raw
         self._host = host
+        self._exchange = exchange
         self.status = raw.status
 
     @property
@@ -70,7 +77,10 @@ class Response:
         body = bytearray()
         while len(body) < limit and (chunk := await self.read_chunk()):
             body += chunk
-        return bytes(body[:limit])
+        read = bytes(body[:limit])
+        if self._exchange is not None and self.status >= 400:
+            await self._exchange.refused(self.headers, read)
+        return read
 
     async def finish(self) -> None:
         """Read the rest of a complete answer, briefly, so that the connection is kept."""
@@ -116,7 +126,16 @@ class Transport:
 
     async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[int, Any]:
         """Status and parsed body (None when it is no JSON) of a small document."""
-        response = await self._request("GET", url, headers, None)
+        return await self._json("GET", url, headers, None)
+
+    async def post_json(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Any]:
+        """The same of a small document that is asked for with a body."""
+        return await self._json("POST", url, headers, body)
+
+    async def _json(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None
+    ) -> tuple[int, Any]:
+        response = await self._request(method, url, headers, content)
         try:
             body = await response.read_body(limit=4 * 1024 * 1024)
         finally:
@@ -137,10 +156,11 @@ class Transport:
     ) -> Response:
         session = self._session or self._open_session()
         host = urlsplit(without_userinfo(url)).netloc
+        exchange = self._sent(url, headers, body)
         try:
             raw = await session.request(
                 method,
-                url,
+                _as_it_is(url),
                 data=body,
                 headers=headers,
                 allow_redirects=False,
@@ -148,7 +168,19 @@ class Transport:
             )
         except Exception as exc:
             raise _failure(exc, host) from exc
-        return Response(raw, host)
+        response = Response(raw, host, exchange)
+        if exchange is not None:
+            exchange.answered(response.status, response.headers)
+        return response
+
+    def _sent(self, url: str, headers: Mapping[str, str], body: bytes | None) -> Exchange | None:
+        """What follows a request, where the environment asks for that."""
+        if body is None or not (self._env.get(_TRACE) or self._env.get(_DUMPS)):
+            return None
+        from lemon_ai.http_trace import HttpTrace  # for the few who look into a fault
+
+        trace = HttpTrace.of(self._env)
+        return None if trace is None else trace.sent(url, body, headers)
 
     def _open_session(self) -> aiohttp.ClientSession:
         # Imported here: aiohttp takes longer to import than this whole package.
@@ -180,6 +212,13 @@ class Transport:
 
     def _variable(self, name: str) -> str | None:
         return self._env.get(name) or self._env.get(name.upper())
+
+
+def _as_it_is(url: str) -> str | URL:
+    """A URL whose path is percent-encoded goes out untouched: its signature covers every byte."""
+    from yarl import URL
+
+    return URL(url, encoded=True) if "%" in url else url
 
 
 def without_userinfo(url: str) -> str:

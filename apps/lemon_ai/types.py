@@ -152,6 +152,8 @@ class ErrorInfo(_Record):
     retryable: bool = False
     rate_limit_info: RateLimitInfo | None = None
     request_id: str | None = None
+    # Refused here, before anything went out: no news about the provider or the credential.
+    local: bool = False
 
 
 # -- messages --------------------------------------------------------------------------------
@@ -252,8 +254,35 @@ class ModelCost(_Record):
     long_prompt: LongPromptPrice | None = None
 
 
+# How a model is asked to think: Claude by a number of tokens, or by an effort while it decides
+# itself; Gemini by a number of tokens, whose range differs by model, or by a level.
+ThinkingStyle = Literal[
+    "budget",
+    "adaptive",
+    "gemini_2_5_pro",
+    "gemini_2_5_flash",
+    "gemini_2_5_flash_lite",
+    "gemini_level",
+]
+# What a model that thinks by default is told when it should not: nothing, that thinking is off,
+# that it may think between tool calls only, or, where it cannot be off, to make little effort.
+ThinkingWhenOff = Literal["omit", "disabled", "between_tools", "low_effort"]
+
+
 class Compat(_Record):
-    """How a chat-completions server differs; None means: as detected from provider and host."""
+    """How a server or a model differs; None means: as detected from provider and host.
+
+    `thinking_when_off`: what a model that thinks by default is told when it should not.
+    `thinking_display`: for models that else leave the text of their thinking out.
+    `thinking_bound_to_history`: the service takes thinking back only behind the very messages it
+    was made after. `beta_features` replaces the list in the beta header. `prompt_cache_ttl`: the
+    lifetime asked for where a long one is wanted and the model takes no `prompt_cache_retention`.
+    `empty_400`: what a status 400 without a body means.
+    `max_request_messages`: only the newest go with a request.
+    `requires_thought_signatures`: a step whose first call is unsigned is refused.
+    `supports_images_in_results`: of tool calls, where that is not the same everywhere.
+    `supports_cache_points`: a place in the prompt can be marked as the end of what is kept.
+    """
 
     supports_store: bool | None = None
     supports_developer_role: bool | None = None
@@ -268,13 +297,25 @@ class Compat(_Record):
     requires_mistral_tool_ids: bool | None = None
     thinking_format: Literal["openai", "zai"] | None = None
     open_router_routing: dict[str, Any] | None = None
+    thinking_style: ThinkingStyle | None = None
+    thinking_when_off: ThinkingWhenOff | None = None
+    thinking_display: Literal["summarized"] | None = None
+    thinking_bound_to_history: bool | None = None
+    beta_features: tuple[str, ...] | None = None
+    prompt_cache_ttl: str | None = None
+    empty_400: Literal["client", "context_length", "retry"] | None = None
+    max_request_messages: int | None = None
+    supports_forced_tool_choice: bool | None = None
+    requires_thought_signatures: bool | None = None
+    supports_images_in_results: bool | None = None
+    supports_cache_points: bool | None = None
 
 
 class Model(_Record):
     """A model and where it is served.
 
     `tools=False`: tool schemas are never sent. `cost` None: the price is not known.
-    `reasoning_levels`: the values of `reasoning_effort` the service lists, empty when unknown.
+    `reasoning_levels`: the efforts the service lists for the model, empty when unknown.
     `sampling`: whether temperature is accepted, for some models only while they do not reason.
     """
 
@@ -298,9 +339,13 @@ class Model(_Record):
 class StreamOptions(_Record):
     """Settings of one call. Unknown keys are dropped.
 
-    `reasoning`: a level, None for the model's own habit, False to switch thinking off.
-    `stream_timeout_ms` limits the whole stream, not one read. `tool_choice` is `auto`, `any`,
-    `none` or a tool's name. `provider_options` is keyed by provider or api id.
+    `reasoning`: a level; None and False ask for no thinking, False also where only an explicit
+    field switches it off. `thinking_budgets` replaces the tokens of a level. `reasoning_summary`
+    is how the Responses API words what the model thought.
+    `stream_timeout_ms` limits the whole stream, not one read. A provider's wish for a wait above
+    `max_retry_wait_ms` is not slept: the call fails at once. `tool_choice` is `auto`, `any`,
+    `none` or a tool's name. `provider_options` is keyed by provider or api id. `project`,
+    `location`, `access_token` and `service_account_json` are for Vertex.
     """
 
     temperature: float | None = None
@@ -310,9 +355,16 @@ class StreamOptions(_Record):
     # Both may hold keys: they stay out of reprs and dumps.
     headers: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     reasoning: ThinkingLevel | Literal[False] | None = None
+    thinking_budgets: dict[ThinkingLevel, int] = Field(default_factory=dict)
+    reasoning_summary: Literal["auto", "concise", "detailed"] = "auto"
     stream_timeout_ms: int = Field(default=300_000, ge=1)
+    max_retry_wait_ms: int = Field(default=60_000, ge=0)
     tool_choice: str | None = None
     service_tier: str | None = None
+    project: str | None = None
+    location: str | None = None
+    access_token: SecretStr | None = None
+    service_account_json: SecretStr | None = None
     provider_options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, exclude=True
     )

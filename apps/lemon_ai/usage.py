@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from lemon_ai.types import Cost, Model, Usage
 
 _TIER_FACTOR = {"flex": 0.5, "priority": 2.0}
@@ -32,6 +35,12 @@ def calculate_cost(model: Model, usage: Usage, service_tier: str | None = None) 
         cache_write=parts[3],
         total=sum(parts),
     )
+
+
+def count_of(usage: Mapping[str, Any], name: str) -> int:
+    """A count as a provider reports it; 0 when it does not."""
+    value = usage.get(name)
+    return max(value, 0) if isinstance(value, int) else 0
 
 
 def priced(model: Model, usage: Usage, service_tier: str | None = None) -> Usage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AdapterRequest:
-    """One model call, with everything resolved: `base_url` and `api_key` belong together."""
+    """One model call, with everything resolved: `base_url` and `api_key` belong together.
+
+    `env` holds the variables that the client may read.
+    """
 
     model: Model
     context: Context
@@ -25,6 +28,7 @@ class AdapterRequest:
     api_key: str | None = field(repr=False)
     partial: PartialMessage
     transport: Transport
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Adapter(Protocol):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from lemon_ai.adapters.base import AdapterRequest
-from lemon_ai.adapters.openai_chat_request import ToolCache, build_body
+from lemon_ai.adapters.openai_chat_request import build_body
 from lemon_ai.adapters.openai_chat_stream import ChatStreamParser
 from lemon_ai.adapters.streaming import (
     NOTHING_TO_SEND,
     WireCall,
+    error_reader,
     fail_only,
     merge_headers,
     stream_call,
 )
+from lemon_ai.adapters.tool_cache import ToolCache
+from lemon_ai.compat import dialect_of
 from lemon_ai.events import Event
 
 
@@ -36,5 +39,6 @@ class OpenAIChatAdapter:
             url=f"{request.base_url.rstrip('/')}/chat/completions",
             body=body,
             headers=merge_headers(headers, model.headers, options.headers),
+            read_error=error_reader(dialect_of(model, request.base_url)),
         )
         return stream_call(request, call, lambda: ChatStreamParser(partial, options.service_tier))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from lemon_ai.compat import Dialect, dialect_of, reasoning_fields
-from lemon_ai.text import dump_json
-from lemon_ai.transform import mistral_id, openai_chat_id, transform_messages
+from lemon_ai.adapters.tool_cache import ToolCache
+from lemon_ai.compat import Dialect, dialect_of
+from lemon_ai.text import dump_json, parse_object
+from lemon_ai.thinking import chat_thinking, sampling_fields
+from lemon_ai.transform import EMPTY_RESULT_TEXT, mistral_id, openai_chat_id, transform_messages
 from lemon_ai.types import (
     AssistantMessage,
     Context,
@@ -26,34 +26,10 @@ from lemon_ai.types import (
 )
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
-EMPTY_RESULT_TEXT = "(empty result)"
 IMAGE_RESULT_TEXT = "(see attached image)"
 AFTER_RESULT_TEXT = "I have read the tool results."
-_TOOL_CACHE_SIZE = 32
 
 Json = dict[str, Any]
-
-
-class ToolCache:
-    """The serialised `tools` array of the tuples seen last, by identity.
-
-    A run passes one tuple again and again; the tuple is held, so its id cannot be reused.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[Sequence[Tool], orjson.Fragment]] = {}
-
-    def serialise(self, tools: Sequence[Tool]) -> orjson.Fragment:
-        """The JSON of these tools, ready to be embedded."""
-        entry = self._entries.get(id(tools))
-        if entry is not None and entry[0] is tools:
-            return entry[1]
-        fragment = orjson.Fragment(dump_json([_tool(tool) for tool in tools]))
-        if isinstance(tools, tuple):  # a list may change under its identity
-            if len(self._entries) >= _TOOL_CACHE_SIZE:
-                del self._entries[next(iter(self._entries))]
-            self._entries[id(tools)] = (tools, fragment)
-        return fragment
 
 
 def _tool(tool: Tool) -> Json:
@@ -78,7 +54,7 @@ def build_body(
     if not history:
         return None
     tool_fields = _tool_fields(model, dialect, context, history, options, tools)
-    reasoning = reasoning_fields(
+    reasoning = chat_thinking(
         model, dialect, options.reasoning, with_tools=bool(context.tools) and model.tools
     )
     body: Json = {
@@ -86,7 +62,7 @@ def build_body(
         "messages": [*_system(model, dialect, context), *_messages(history, dialect)],
         "stream": True,
         **_settings(dialect, options),
-        **_temperature(model, options, reasoning),
+        **sampling_fields(model, options, reasoning.get("reasoning_effort")),
         **tool_fields,
         **reasoning,
     }
@@ -108,14 +84,6 @@ def _settings(dialect: Dialect, options: StreamOptions) -> Json:
     return fields
 
 
-def _temperature(model: Model, options: StreamOptions, reasoning: Json) -> Json:
-    if options.temperature is None or model.sampling == "never":
-        return {}
-    if model.sampling == "without_reasoning" and reasoning.get("reasoning_effort") != "none":
-        return {}  # the service answers 400 while the model reasons
-    return {"temperature": options.temperature}
-
-
 def _tool_fields(
     model: Model,
     dialect: Dialect,
@@ -131,7 +99,7 @@ def _tool_fields(
         # empty list.
         needed = dialect.requires_tools_with_history and _has_calls(history)
         return {"tools": []} if needed else {}
-    fields: Json = {"tools": tools.serialise(context.tools)}
+    fields: Json = {"tools": tools.serialise(context.tools, _tool)}
     if options.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(options.tool_choice)
     return fields
@@ -244,13 +212,8 @@ def _call(call: ToolCall) -> Json:
 
 
 def _details(call: ToolCall) -> list[Any]:
-    if call.thought_signature is None:
-        return []
-    try:
-        detail: object = orjson.loads(call.thought_signature)
-    except orjson.JSONDecodeError:
-        return []
-    return [detail] if isinstance(detail, Mapping) else []
+    detail = parse_object(call.thought_signature)
+    return [detail] if detail else []
 
 
 def _tool_result(message: ToolResultMessage, dialect: Dialect) -> Json:

@@ -5,23 +5,19 @@ This runs once per token: plain dicts and one pass, no models.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from lemon_ai.adapters.openai_chat_request import REASONING_FIELDS
-from lemon_ai.adapters.streaming import failed
+from lemon_ai.adapters.streaming import document_of, failed, filtered, finished, unfinished
 from lemon_ai.adapters.tool_calls import ToolCallAssembler
 from lemon_ai.error_parsing import parse_stream_error
 from lemon_ai.errors import protocol_error
-from lemon_ai.events import StreamDone, TerminalEvent
+from lemon_ai.events import TerminalEvent
 from lemon_ai.partial import PartialMessage
 from lemon_ai.sse import SSEEvent
-from lemon_ai.text import load_json
 from lemon_ai.types import ErrorInfo, Model, StopReason, Usage
 from lemon_ai.usage import priced
-
-log = logging.getLogger(__name__)
 
 _STOP: Mapping[str, StopReason] = {
     "stop": "stop",
@@ -56,12 +52,8 @@ class ChatStreamParser:
         if event.data == b"[DONE]":
             self._done = True
             return True
-        try:
-            chunk = load_json(event.data)
-        except ValueError:
-            log.warning("openai_chat.undecodable_event", extra={"size_bytes": len(event.data)})
-            return False
-        if not isinstance(chunk, dict):
+        chunk = document_of(event, "openai_chat")
+        if chunk is None:
             return False
         if chunk.get("error"):
             self._error = parse_stream_error(chunk)
@@ -76,36 +68,22 @@ class ChatStreamParser:
     def finish(self, broken: ErrorInfo | None) -> TerminalEvent:
         """The terminal event; a tool call ends only when the answer ended properly."""
         partial = self._partial
-        partial.close_prose()
         error = self._error or self._final_error(broken)
         if error is not None:
             return failed(partial, error)
-        partial.close_tool_calls()
-        reason = _STOP.get((self._finish_reason or "stop").lower(), "stop")
-        if reason in ("stop", "tool_use"):
-            # Servers are loose with this word; the calls themselves are the fact.
-            reason = "tool_use" if partial.has_tool_calls else "stop"
-        return StreamDone(reason, partial.complete(reason))
+        return finished(partial, _STOP.get((self._finish_reason or "stop").lower(), "stop"))
 
     def _final_error(self, broken: ErrorInfo | None) -> ErrorInfo | None:
         reason = (self._finish_reason or "").lower()
         if reason in _FILTERED:
-            return ErrorInfo(
-                category="client",
-                code="content_filter",
-                message="the provider's content filter stopped the answer",
-            )
+            return filtered()
         if reason in _FAILED:
             return protocol_error(f"the provider broke off the answer ({reason})", reason)
         if reason:
             return None  # complete, however the connection ended after that
-        if broken is not None:
-            return broken
-        if not self._partial.has_content:
-            return protocol_error("the provider sent an empty answer", "empty_provider_stream")
-        if not self._done:
-            return protocol_error("the answer broke off before its end", "stream_truncated")
-        return None
+        if self._done and self._partial.has_content and broken is None:
+            return None
+        return unfinished(self._partial, broken)
 
     def _take_choice(self, choice: Mapping[str, Any]) -> None:
         if usage := choice.get("usage"):

@@ -26,13 +26,14 @@ class _Open:
 class ToolCallAssembler:
     """Writes the calls of one answer into its partial message."""
 
-    __slots__ = ("_by_wire_index", "_calls", "_ids", "_partial")
+    __slots__ = ("_by_wire_index", "_calls", "_details", "_ids", "_partial")
 
     def __init__(self, partial: PartialMessage) -> None:
         self._partial = partial
         self._calls: list[_Open] = []
         self._by_wire_index: dict[int, _Open] = {}  # the newest call under each index
         self._ids: set[str] = set()
+        self._details: dict[str, str] = {}  # by the wire id of a call that is still to come
 
     def take(self, deltas: object) -> None:
         """One chunk's `tool_calls`."""
@@ -45,10 +46,12 @@ class ToolCallAssembler:
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict) or detail.get("type") != "reasoning.encrypted":
                 continue
-            for call in self._calls:
-                if call.wire_id and call.wire_id == detail.get("id"):
-                    signature = dump_json(detail).decode()
-                    self._partial.set_tool_call(call.index, thought_signature=signature)
+            wire_id, signature = str(detail.get("id") or ""), dump_json(detail).decode()
+            found = [call for call in self._calls if wire_id and call.wire_id == wire_id]
+            for call in found:
+                self._partial.set_tool_call(call.index, thought_signature=signature)
+            if wire_id and not found:
+                self._details[wire_id] = signature
 
     def _take_one(self, delta: Mapping[str, Any]) -> None:
         function = delta.get("function") or {}
@@ -89,9 +92,12 @@ class ToolCallAssembler:
 
     def _start(self, wire_index: int | None, wire_id: str, name: str) -> _Open:
         number = len(self._calls) if wire_index is None else wire_index
-        call_id = self._unique(wire_id or f"call_stream_{number}")
+        call_id = unique_id(wire_id or f"call_stream_{number}", self._ids)
         call = _Open(self._partial.start_tool_call(call_id, name or UNNAMED), wire_id, name)
         self._calls.append(call)
+        if wire_id in self._details:
+            signature = self._details.pop(wire_id)
+            self._partial.set_tool_call(call.index, thought_signature=signature)
         if wire_index is not None:
             self._by_wire_index[wire_index] = call
         return call
@@ -102,15 +108,22 @@ class ToolCallAssembler:
             self._partial.set_tool_call(call.index, name=call.name)
         if wire_id and wire_id != call.wire_id:
             call.wire_id = wire_id if wire_id.startswith(call.wire_id) else call.wire_id + wire_id
-            self._partial.set_tool_call(call.index, call_id=self._unique(call.wire_id))
+            self._partial.set_tool_call(call.index, call_id=unique_id(call.wire_id, self._ids))
 
-    def _unique(self, call_id: str) -> str:
-        candidate, number = call_id, 1
-        while candidate in self._ids:
-            number += 1
-            candidate = f"{call_id}_{number}"
-        self._ids.add(candidate)
-        return candidate
+
+def tool_name(call: Mapping[str, Any]) -> str:
+    """The name in a call of the wire."""
+    return str(call.get("name") or "").strip() or UNNAMED
+
+
+def unique_id(call_id: str, taken: set[str]) -> str:
+    """The id, with a number behind it when this answer has used it before."""
+    candidate, number = call_id, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{call_id}_{number}"
+    taken.add(candidate)
+    return candidate
 
 
 def _number(index: object) -> int | None:

@@ -10,8 +10,8 @@ from lemon_ai.adapters.streaming import failed
 from lemon_ai.error_parsing import parse_http_error, parse_transport_error
 from lemon_ai.events import Event
 from lemon_ai.sse import SSEDecoder
-from lemon_ai.testing.chat_wire import render
 from lemon_ai.testing.script import Gate, Script, Turn
+from lemon_ai.testing.wires.openai_chat import openai_error, render
 from lemon_ai.text import dump_json
 from lemon_ai.types import Context, Model, UserMessage, get_text_of, now_ms
 
@@ -49,7 +49,10 @@ class ScriptedAdapter:
             await self.script.gate(turn.gate).pass_through()
         if turn.http_error is not None:
             error = turn.http_error
-            body = error.body.encode() if isinstance(error.body, str) else dump_json(error.body)
+            document: object = error.body
+            if error.message is not None:
+                document = openai_error(error.status, error.message)
+            body = document.encode() if isinstance(document, str) else dump_json(document)
             info = parse_http_error(error.status, body, error.headers, now_ms=now_ms())
             yield [failed(request.partial, info)]
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import orjson
@@ -20,11 +20,14 @@ from lemon_ai import (
     Tool,
     UserMessage,
 )
-from lemon_ai.adapters.openai_chat_request import ToolCache, build_body
+from lemon_ai.adapters.base import AdapterRequest
+from lemon_ai.adapters.openai_chat_request import build_body
 from lemon_ai.adapters.openai_chat_stream import ChatStreamParser
+from lemon_ai.adapters.tool_cache import ToolCache
 from lemon_ai.events import TerminalEvent
 from lemon_ai.partial import PartialMessage
 from lemon_ai.sse import SSEDecoder
+from lemon_ai.transport import Transport
 from lemon_ai.types import Message
 
 LS = Tool("ls", "List a folder.", {"type": "object", "properties": {"path": {"type": "string"}}})
@@ -65,6 +68,25 @@ def request_body(
     body = orjson.loads(raw)
     assert isinstance(body, dict)
     return body
+
+
+def adapter_request(
+    model: Model,
+    context: Context = HELLO,
+    options: StreamOptions | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AdapterRequest:
+    """What an adapter is given for this call."""
+    return AdapterRequest(
+        model=model,
+        context=context,
+        options=options or StreamOptions(),
+        base_url=model.base_url,
+        api_key=None,
+        partial=PartialMessage(model, timestamp=1),
+        transport=Transport(env={}),
+        env=env or {},
+    )
 
 
 def parse_answer(

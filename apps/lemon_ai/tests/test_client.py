@@ -97,6 +97,36 @@ async def test_a_disconnect_before_content_is_retried(
     assert sleeps.seconds == [pytest.approx(0.3)]  # the middle of [200, 400] ms
 
 
+@pytest.mark.behaviour("lemon_ai.9")
+@pytest.mark.parametrize(
+    ("provider", "status", "category", "retries"),
+    [
+        ("cerebras", 400, "context_length", 0),
+        ("mistral", 400, "context_length", 0),
+        ("somebody", 413, "context_length", 0),
+        ("kimi", 400, "transient", 3),
+        ("somebody", 400, "client", 0),
+    ],
+)
+async def test_what_a_refusal_without_a_word_means(
+    server: FakeChatServer,
+    client: Client,
+    sleeps: Sleeps,
+    provider: str,
+    status: int,
+    category: str,
+    retries: int,
+) -> None:
+    server.script.default = Turn(http_error=HttpError(status, ""))
+    model = chat_model(server.base_url, provider=provider)
+    events = await all_events(client, model)
+    terminal = events[-1]
+    assert isinstance(terminal, StreamError)
+    assert terminal.message.error is not None
+    assert terminal.message.error.category == category
+    assert len(sleeps.seconds) == retries
+
+
 async def test_retries_end_after_three(
     server: FakeChatServer, client: Client, sleeps: Sleeps
 ) -> None:
@@ -229,6 +259,16 @@ async def test_a_key_never_shows_in_errors_reprs_or_logs(
     assert error.category == "auth"
     texts = [repr(caught.value), repr(options), caught.value.message.model_dump_json()]
     assert secret not in "".join([*texts, caplog.text])
+
+
+@pytest.mark.parametrize("name", ["Cookie", "x-portkey-api-key", "cf-aig-authorization"])
+async def test_a_key_in_any_header_never_shows_in_errors(
+    server: FakeChatServer, client: Client, name: str
+) -> None:
+    server.enqueue(Turn(http_error=HttpError(401, {"error": {"message": "bad canary-456"}})))
+    options = StreamOptions(headers={name: "canary-456"})
+    with pytest.raises(ModelError, match=r"bad \[REDACTED\]"):
+        await client.complete(chat_model(server.base_url), HELLO, options)
 
 
 async def test_an_unknown_api_names_the_known_ones(client: Client) -> None:

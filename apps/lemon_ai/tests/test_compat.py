@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Literal
 
 import pytest
@@ -18,6 +19,21 @@ def dialect(base_url: str, compat: Compat | None = None) -> Dialect:
 
 def test_the_vendor_takes_everything() -> None:
     assert dialect("https://api.openai.com/v1") == Dialect()
+
+
+def test_a_model_may_answer_every_question_itself() -> None:
+    assert set(Compat.model_fields) == {field.name for field in fields(Dialect)}
+
+
+@pytest.mark.parametrize("provider", ["mistral", "kimi"])
+def test_a_vendors_name_counts_where_the_host_says_nothing(provider: str) -> None:
+    behind_a_proxy = chat_model("https://proxy.example/v1", provider=provider)
+    at_home = chat_model(f"https://api.{provider}.ai/v1".replace("kimi.ai", "moonshot.ai"))
+    found = dialect_of(behind_a_proxy, behind_a_proxy.base_url)
+    assert found == dialect_of(at_home, at_home.base_url)
+    assert found != dialect("https://proxy.example/v1")
+    vendor = chat_model("https://api.openai.com/v1", provider=provider)
+    assert dialect_of(vendor, vendor.base_url) == Dialect()
 
 
 OTHER_HOSTS = """

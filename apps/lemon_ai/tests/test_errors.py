@@ -14,6 +14,7 @@ from lemon_ai.errors import (
     is_rate_limit_error,
     suggested_retry_delay_ms,
 )
+from lemon_ai.events import StreamDone, StreamError
 from lemon_ai.overflow import CODES
 from lemon_ai.tests.support import chat_model
 from lemon_ai.text import dump_json
@@ -67,6 +68,14 @@ def test_classification(status: int | None, text: str, category: str) -> None:
         ({"__type": "X", "Message": "m"}, "m"),
         ({"error": {"details": "deep"}}, "deep"),
         ({"message": "m"}, "m"),
+        ([{"error": {"message": "m", "status": "INVALID_ARGUMENT"}}], "m"),
+        ({"error": "invalid_grant", "message": "m"}, "m"),
+        ({"error": "e", "detail": "m"}, "m"),
+        ({"error": "e", "description": "m"}, "m"),
+        ({"error": {"message": "bad_request: m", "type": "bad_request"}}, "bad_request: m"),
+        ({"error": {"details": {"message": "deep"}}}, "deep"),
+        ({"__type": "ThrottlingException", "message": "m"}, "m"),
+        ({"detail": "m"}, "m"),
         (b"<html> plain\n text", "<html> plain text"),
         (b"x" * 500, "x" * 200),
     ],
@@ -94,6 +103,33 @@ def test_a_whole_error() -> None:
         "retry_after_ms": 2_000,
     }
     assert format_error(info).endswith("(0 of 60 left, try again in 2 s)")
+
+
+@pytest.mark.parametrize(
+    ("headers", "request_id"),
+    [
+        ({"request-id": "r"}, "r"),
+        ({"x-amzn-requestid": "r"}, "r"),
+        ({"apim-request-id": "r"}, "r"),
+        ({}, "inside"),
+    ],
+)
+def test_the_id_to_name_in_a_support_request(headers: dict[str, str], request_id: str) -> None:
+    info = http_error(500, {"error": {"message": "m"}, "request_id": "inside"}, headers)
+    assert info.request_id == request_id
+
+
+def test_googles_word_for_the_error_is_its_code() -> None:
+    body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota"}}
+    info = http_error(429, body)
+    assert (info.code, info.category) == ("RESOURCE_EXHAUSTED", "rate_limit")
+
+
+def test_no_answer_makes_the_reader_raise() -> None:
+    for body in (b"[]", b"[1]", b"null", b"\xff\xfe", b'{"error": []}', b'{"error": {"code": {}}}'):
+        for hint in ("inf", "nan", "1e400", "-5", "later"):
+            headers = {"retry-after": hint, "ratelimit-reset": hint}
+            assert parse_http_error(500, body, headers, now_ms=0).category == "server"
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 524, 529])
@@ -134,7 +170,7 @@ def test_failover_actions(category: str, action: str) -> None:
 def test_every_form_of_an_error_is_accepted() -> None:
     info = http_error(401, {"error": {"message": "bad key"}})
     message = AssistantMessage(stop_reason="error", error=info, error_message=info.message)
-    for failure in (info, message, ModelError(message)):
+    for failure in (info, message, ModelError(message), StreamError("error", message)):
         assert error_info(failure) == info
         assert is_auth_error(failure)
         assert format_error(failure) == "authentication failed (HTTP 401): bad key"
@@ -151,6 +187,9 @@ def test_every_form_of_an_error_is_accepted() -> None:
         (http_error(504), 10_000),
         (http_error(429, headers={"retry-after": "7"}), 7_000),
         (http_error(400), None),
+        (http_error(502), 5_000),
+        (ErrorInfo(category="transient", code="timeout", message="m", retryable=True), 5_000),
+        (ErrorInfo(category="transient", code="circuit_open", message="m", retryable=True), 30_000),
         (
             ErrorInfo(category="transient", code="connection_refused", message="m", retryable=True),
             10_000,
@@ -230,6 +269,7 @@ def test_a_request_cut_without_an_error_is_seen_from_usage() -> None:
         return AssistantMessage.model_validate({"stop_reason": stop, "usage": usage})
 
     assert is_context_overflow(finished("stop", input=900, cache_read=101), model)
+    assert is_context_overflow(StreamDone("stop", finished("stop", input=1001)), model)
     assert not is_context_overflow(finished("stop", input=900, cache_read=100), model)
     assert is_context_overflow(finished("length", input=990), model)
     assert not is_context_overflow(finished("length", input=990, output=5), model)

@@ -111,18 +111,18 @@ async def test_the_program_serves_a_script_and_is_steered_over_http(
             }
         )
     )
-    command = [sys.executable, "-m", "lemon_ai.testing.chat_server", "--script", str(script)]
+    command = [sys.executable, "-m", "lemon_ai.testing.provider_server", "--script", str(script)]
     with anyio.fail_after(30):
         async with await anyio.open_process(command, stderr=None) as program:
             assert program.stdout is not None
-            base_url = (await program.stdout.receive()).decode().strip()
-            await _talk(base_url, client)
+            origin = (await program.stdout.receive()).decode().strip()
+            await _talk(origin, client)
             program.terminate()
             assert await program.wait() == 0
 
 
-async def _talk(base_url: str, client: Client) -> None:
-    root = base_url.removesuffix("/v1")
+async def _talk(root: str, client: Client) -> None:
+    base_url = f"{root}/v1"
     model = chat_model(base_url)
     assert await client.first_model(base_url) == "scripted-1"
     answer = await client.complete(model, TOOL_CONTEXT)

@@ -22,7 +22,8 @@ from lemon_ai import (
     ToolResultMessage,
     UserMessage,
 )
-from lemon_ai.adapters.openai_chat_request import ToolCache, build_body
+from lemon_ai.adapters.openai_chat_request import _tool, build_body
+from lemon_ai.adapters.tool_cache import ToolCache
 from lemon_ai.tests.support import HELLO, LS, chat_model, request_body
 from lemon_ai.types import UserContent
 
@@ -111,15 +112,15 @@ def test_equal_requests_are_equal_bytes() -> None:
 
 def test_a_changed_list_of_tools_is_not_taken_from_the_cache() -> None:
     cache, tools = ToolCache(), [LS]
-    before = orjson.dumps(cache.serialise(tools))
+    before = orjson.dumps(cache.serialise(tools, _tool))
     tools.append(Tool("b", "", {}))
-    assert orjson.dumps(cache.serialise(tools)) != before
+    assert orjson.dumps(cache.serialise(tools, _tool)) != before
 
 
 def test_the_tool_cache_keeps_its_size() -> None:
     cache = ToolCache()
     for _ in range(100):
-        cache.serialise((LS,))
+        cache.serialise((LS,), _tool)
     assert len(cache._entries) <= 32
 
 
@@ -291,6 +292,13 @@ def test_temperature_is_left_out_while_the_model_reasons() -> None:
     assert request_body(HELLO.messages, model=careful, options=off)["temperature"] == 0.5
     never = chat_model(sampling="never")
     assert "temperature" not in request_body(HELLO.messages, model=never, options=options)
+
+
+@pytest.mark.parametrize("choice", ["auto", None])
+def test_service_tier_and_store_are_for_those_who_know_them(choice: str | None) -> None:
+    """A server nobody has described gets no field that it might refuse."""
+    plain = request_body(HELLO.messages, tools=[LS], options=StreamOptions(tool_choice=choice))
+    assert not {"store", "service_tier", "reasoning_effort"} & set(plain)
 
 
 def test_openrouter_routing() -> None:

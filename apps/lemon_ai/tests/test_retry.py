@@ -40,6 +40,9 @@ def test_a_hint_is_followed_unless_it_is_long() -> None:
     assert policy.delay_ms(0, error(hint_ms=200)) == 1_200
     assert policy.delay_ms(0, error(hint_ms=60_000)) == 61_000
     assert policy.delay_ms(0, error(hint_ms=60_001)) is None
+    hurried = RetryPolicy(3, lambda: 0.0, 500)
+    assert hurried.delay_ms(0, error(hint_ms=500)) == 1_500
+    assert hurried.delay_ms(0, error(hint_ms=501)) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,18 @@ def test_a_hint_is_followed_unless_it_is_long() -> None:
         ({"x-ratelimit-reset-tokens": "20ms"}, 20),
         ({"ratelimit-reset": "2027-01-15T08:00:05Z"}, 5_000),
         ({"ratelimit-reset": "1800000007"}, 7_000),
+        ({"ratelimit-reset": "1800000000250"}, 250),
         ({"retry-after": "3", "retry-after-ms": "9"}, 3_000),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "5",
+                "anthropic-ratelimit-requests-reset": "2027-01-15T09:00:00Z",
+                "anthropic-ratelimit-tokens-remaining": "0",
+                "anthropic-ratelimit-tokens-reset": "2027-01-15T08:00:30Z",
+            },
+            30_000,
+        ),
+        ({"anthropic-ratelimit-tokens-remaining": "0"}, None),
         ({"retry-after": "nonsense"}, None),
         ({}, None),
     ],
@@ -71,6 +85,11 @@ def test_hints_in_headers(headers: dict[str, str], expected: int | None) -> None
         ({"retry_after_ms": 15}, "", 15),
         ({"retryAfter": 1.5}, "", 1_500),
         ({"error": {"retryAfterMs": 4}}, "", 4),
+        ({"error": {"details": [{"reason": "x"}, {"retryDelay": "34.5s"}]}}, "", 34_500),
+        ({"error": {"details": [{"retryDelay": "soon"}]}}, "", None),
+        ({"error": "slow down", "retry_after": 3}, "", 3_000),
+        ({"error": {"message": "m"}, "retry_after": "0.5"}, "", 500),
+        ({"error": {"retry_after": 0}}, "retry in 5s", 0),
         (None, "quota will reset after 1h2m3s", 3_723_000),
         (None, "Please retry in 5s", 5_000),
         (None, "Please try again in 20 ms", 20),

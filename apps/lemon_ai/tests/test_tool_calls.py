@@ -89,7 +89,6 @@ def test_no_arguments_are_an_empty_object(raw: str) -> None:
 
 @pytest.mark.parametrize("raw", ["[1]", '"text"', "1", '{"a": 1} trailing', "{'a': 1}"])
 def test_arguments_that_are_no_object_are_an_error_and_never_guessed(raw: str) -> None:
-    """FR-084."""
     (call,) = calls([entry(0, "a", "ls", raw)])
     assert call.arguments == {}
     assert call.arguments_error is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +20,12 @@ from lemon_ai import (
 from lemon_ai.tests.support import chat_model
 from lemon_ai.transform import (
     MISSING_RESULT_TEXT,
+    IdRule,
+    keep_newest,
     mistral_id,
     openai_chat_id,
+    plain_id,
+    responses_item_id,
     transform_messages,
 )
 from lemon_ai.types import AssistantContent, Message, StopReason
@@ -79,7 +86,6 @@ def test_the_same_model_keeps_its_signatures() -> None:
 
 
 def test_foreign_signatures_go_and_thinking_becomes_text() -> None:
-    """FR-088."""
     foreign = answer(
         ThinkingContent(thinking="hm", thinking_signature="s"),
         ThinkingContent(redacted_data="opaque"),
@@ -127,7 +133,6 @@ def test_double_calls_and_double_results_are_sent_once() -> None:
 
 
 def test_what_is_empty_is_not_sent() -> None:
-    """FR-087."""
     history: list[Message] = [
         user(" \n"),
         UserMessage(content=[]),
@@ -171,11 +176,17 @@ def test_ids_of_another_api_are_cut_at_the_bar_and_stay_apart() -> None:
 ids = st.text(st.characters(codec="ascii"), min_size=1, max_size=60)
 
 
-@given(st.lists(ids, min_size=1, max_size=8, unique=True), st.booleans())
+RULES: Mapping[IdRule, str] = {
+    mistral_id: "[A-Za-z0-9]{9}",
+    openai_chat_id: "(?s:.{1,40})",
+    plain_id: "[A-Za-z0-9_-]{1,64}",
+}
+
+
+@given(st.lists(ids, min_size=1, max_size=8, unique=True), st.sampled_from(list(RULES)))
 def test_every_id_is_legal_unique_and_the_same_for_call_and_result(
-    sources: list[str], mistral: bool
+    sources: list[str], rule: IdRule
 ) -> None:
-    rule = mistral_id if mistral else openai_chat_id
     history: list[Message] = [user(), answer(*map(call, sources)), *map(result, sources)]
     _, mine, *results = transform_messages(history, MODEL, rule)
     assert isinstance(mine, AssistantMessage)
@@ -183,8 +194,33 @@ def test_every_id_is_legal_unique_and_the_same_for_call_and_result(
     assert len(set(made)) == len(sources)
     assert made == [m.tool_call_id for m in results if isinstance(m, ToolResultMessage)]
     for call_id in made:
-        assert 1 <= len(call_id) <= 40
-        assert not mistral or (len(call_id) == 9 and call_id.isalnum())
+        assert re.fullmatch(RULES[rule], call_id)
+
+
+def test_pairs_of_ids_are_unique_by_their_first_half() -> None:
+    history: list[Message] = [
+        user(),
+        answer(call("c:1|fc_1"), call("c:1|item/2"), call("c-3")),
+        result("c:1|item/2"),
+        result("c:1|fc_1"),
+        result("c-3"),
+    ]
+    _, mine, *results = transform_messages(history, MODEL, plain_id, responses_item_id)
+    assert isinstance(mine, AssistantMessage)
+    first, second, third = (b.id for b in mine.content if isinstance(b, ToolCall))
+    assert first == "c_1|fc_1"
+    assert second.endswith("|fc_item_2")
+    assert second.split("|")[0] != "c_1"
+    assert third == "c-3"
+    answered = [m.tool_call_id for m in results if isinstance(m, ToolResultMessage)]
+    assert answered == [second, first, third]
+
+
+def test_the_newest_messages_are_kept_without_results_whose_calls_are_gone() -> None:
+    history: list[Message] = [user(), answer(call("a")), result("a"), user("y")]
+    assert keep_newest(history, None) == keep_newest(history, 4) == history
+    assert keep_newest(history, 3) == history[1:]
+    assert keep_newest(history, 2) == history[3:]
 
 
 blocks = st.one_of(
