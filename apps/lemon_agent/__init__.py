@@ -1,6 +1,7 @@
 """lemon_agent: the agent loop, the agent around it, and the model it talks to."""
 
 from lemon_agent.agent import Agent, AgentState, QueueMode
+from lemon_agent.compaction import Compaction, CompactionResult, Summary, SummaryMessage
 from lemon_agent.errors import (
     Aborted,
     AgentError,
@@ -13,11 +14,13 @@ from lemon_agent.events import (
     AgentEnd,
     AgentEvent,
     AgentStart,
+    Compacted,
     LoopBudgetExhausted,
     LoopStateTransition,
     MessageEnd,
     MessageStart,
     MessageUpdate,
+    ModelSwitched,
     RunCanceled,
     RunFailed,
     SchemaSnapshotTaken,
@@ -63,6 +66,9 @@ __all__ = [
     "AlreadyStreaming",
     "Budget",
     "CannotContinue",
+    "Compacted",
+    "Compaction",
+    "CompactionResult",
     "EventSubscription",
     "InvalidTranscript",
     "LoopBudgetExhausted",
@@ -72,6 +78,7 @@ __all__ = [
     "MessageEnd",
     "MessageStart",
     "MessageUpdate",
+    "ModelSwitched",
     "NoMessages",
     "QueueMode",
     "QueuedMessage",
@@ -80,6 +87,8 @@ __all__ = [
     "SchemaCache",
     "SchemaSnapshotTaken",
     "StreamFn",
+    "Summary",
+    "SummaryMessage",
     "TerminalEvent",
     "ToolCallContext",
     "ToolError",

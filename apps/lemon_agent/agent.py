@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, Self
@@ -11,10 +12,12 @@ from typing import Literal, Self
 import anyio
 from anyio.abc import TaskGroup
 
+from lemon_agent.compaction import SummaryMessage
 from lemon_agent.errors import AlreadyStreaming, CannotContinue, NoMessages
 from lemon_agent.events import (
     AgentEnd,
     AgentEvent,
+    Compacted,
     MessageEnd,
     MessageStart,
     MessageUpdate,
@@ -49,7 +52,8 @@ class AgentState:
 class Agent:
     """One conversation. `async with` it: leaving aborts the run and waits until nothing is left.
 
-    The queues may be filled at any time; abort keeps what is in them for the next run.
+    The queues may be filled at any time; abort keeps what is in them for the next run. `parent` is
+    the signal of the run that this agent works for: when that is aborted, so is this agent's run.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Agent:
         steering_mode: QueueMode = "one_at_a_time",
         follow_up_mode: QueueMode = "one_at_a_time",
         follow_up_grace_ms: int = 50,
+        parent: AbortSignal | None = None,
     ) -> None:
         self._config = replace(
             config,
@@ -70,6 +75,7 @@ class Agent:
             tool_schema_snapshot=config.tool_schema_snapshot or ToolSchemaSnapshot.of(tools),
         )
         self._system_prompt = system_prompt
+        self._parent = parent
         self._tools = tuple(tools)
         self._messages = list(messages)
         self._steering: deque[QueuedMessage] = deque()
@@ -162,6 +168,15 @@ class Agent:
         self._follow_ups.append(QueuedMessage(as_message(message), system_prompt))
         self._arrived()
 
+    def withdraw(self, message: AgentMessage) -> bool:
+        """Take back this very message from the queues; False when it is in neither any more."""
+        for queue in (self._steering, self._follow_ups):
+            for queued in queue:
+                if queued.message is message:
+                    queue.remove(queued)
+                    return True
+        return False
+
     def clear_queues(self) -> list[QueuedMessage]:
         """Empty both queues; what was in them, steering first."""
         cleared = [*self._steering, *self._follow_ups]
@@ -222,8 +237,10 @@ class Agent:
         def emit(event: AgentEvent) -> None:
             self._on_event(event, signal)
 
+        parent = nullcontext() if self._parent is None else self._parent.watching(signal.abort)
         try:
-            await run_loop(prompts, context, self._config, signal, emit)
+            with parent:
+                await run_loop(prompts, context, self._config, signal, emit)
         finally:
             self._become_idle(signal)
 
@@ -236,6 +253,8 @@ class Agent:
             case MessageEnd(message=message):
                 self._streaming = None
                 self._messages.append(message)
+            case Compacted(summary=summary, first_kept=first_kept):
+                self._shorten(summary, first_kept)
             case ToolExecutionStart(id=call_id):
                 self._pending_tool_calls.add(call_id)
             case ToolExecutionEnd(id=call_id):
@@ -249,6 +268,14 @@ class Agent:
                 self._become_idle(signal)
             case _:
                 pass
+
+    def _shorten(self, summary: AgentMessage, first_kept: AgentMessage) -> None:
+        """Begin the history with the summary, so that no later run sends what it stands for."""
+        at = next(i for i, m in enumerate(self._messages) if m is first_kept)
+        if isinstance(summary, SummaryMessage):
+            # The history also holds what no model was shown (redirected answers).
+            summary = summary.model_copy(update={"kept": len(self._messages) - at})
+        self._messages[:at] = [summary]
 
     def _become_idle(self, signal: AbortSignal) -> None:
         """At the terminal event: a tool that still cleans up does not keep the next prompt out."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lemon_agent.runtime.model_runtime import model_runtime
+from lemon_agent.observe import attach
+from lemon_agent.runtime import model_runtime
 from lemon_core.runtime import Runtime
 
 
@@ -13,4 +14,5 @@ from lemon_core.runtime import Runtime
 async def component(runtime: Runtime) -> AsyncIterator[None]:
     """Close the connections and the embedded model with the runtime; opens nothing by itself."""
     async with runtime.service(model_runtime):
-        yield
+        with attach(runtime):
+            yield

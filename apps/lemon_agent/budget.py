@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lemon_agent.events import BudgetReason, LoopBudgetExhausted
 from lemon_agent.types import Budget
-from lemon_ai import AssistantMessage
+from lemon_ai import AssistantMessage, Usage
 
 
 @dataclass(slots=True)
@@ -19,10 +19,14 @@ class Tally:
 
     def add_answer(self, message: AssistantMessage) -> None:
         """Add the usage of a model call, whatever became of it."""
-        if message.usage is not None:
-            self.tokens += message.usage.total_tokens
-            if message.usage.cost is not None:
-                self.cost_usd += message.usage.cost.total
+        self.add_usage(message.usage)
+
+    def add_usage(self, usage: Usage | None) -> None:
+        """Add what any model call on behalf of the run used."""
+        if usage is not None:
+            self.tokens += usage.total_tokens
+            if usage.cost is not None:
+                self.cost_usd += usage.cost.total
 
     def spent(self, budget: Budget | None) -> LoopBudgetExhausted | None:
         """The first limit that is reached, or None."""

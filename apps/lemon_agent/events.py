@@ -129,6 +129,41 @@ class LoopBudgetExhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSwitched:
+    """Another model answers than before in this run: one stood in for the other, or it is back.
+
+    Both are `provider:id`. It comes between an answer and its end, once for each change.
+    """
+
+    type: ClassVar[Literal["model_switched"]] = "model_switched"
+    asked: str
+    answered: str
+
+    @property
+    def notice(self) -> str:
+        """One line for a person."""
+        if self.asked == self.answered:
+            return f"{self.answered} answers again"
+        return f"{self.asked} did not answer: this is from {self.answered}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Everything before `first_kept` is now `summary`; sizes are estimated tokens.
+
+    The history that an owner keeps follows: it is what the next run starts from.
+    """
+
+    type: ClassVar[Literal["compaction"]] = "compaction"
+    tokens_before: int
+    tokens_after: int
+    removed_messages: int
+    forced: bool
+    summary: AgentMessage
+    first_kept: AgentMessage
+
+
+@dataclass(frozen=True, slots=True)
 class AgentEnd:
     """Terminal: the run ended by itself. `messages` are those of this run only."""
 
@@ -140,8 +175,9 @@ class AgentEnd:
 class RunFailed:
     """Terminal: the run ended in an error.
 
-    `reason` is `assistant_error`, `invalid_tool_transcript`, `loop_detected` or `loop_crashed`;
-    `detail` is one line for people; `messages` are those of this run as far as it came.
+    `reason` is `assistant_error`, `invalid_tool_transcript`, `context_too_large`, `loop_detected`
+    or `loop_crashed`; `detail` is one line for people; `messages` are those of this run as far as
+    it came.
     """
 
     type: ClassVar[Literal["error"]] = "error"
@@ -174,5 +210,7 @@ AgentEvent = (
     | ToolExecutionUpdate
     | ToolExecutionEnd
     | LoopBudgetExhausted
+    | ModelSwitched
+    | Compacted
     | TerminalEvent
 )

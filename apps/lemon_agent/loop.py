@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import anyio
 
+from lemon_agent.compaction import ContextTooLarge, compact
 from lemon_agent.errors import CannotContinue, NoMessages
 from lemon_agent.events import (
     AgentEnd,
@@ -30,6 +31,7 @@ from lemon_agent.states import LoopState
 from lemon_agent.tool_calls import ToolBatch, run_tool_calls
 from lemon_agent.types import AgentContext, AgentMessage, LoopConfig, QueuedMessage
 from lemon_ai import AssistantMessage, TextContent, get_tool_calls
+from lemon_ai.errors import is_context_overflow
 from lemon_core.logs import get_logger
 
 log = get_logger(__name__)
@@ -110,8 +112,18 @@ async def _drive(run: RunRecord, prompts: Sequence[AgentMessage]) -> None:
 
 async def _turn(run: RunRecord) -> Step:
     """One model call with its tools; `stopped` when the terminal event is out."""
+    if too_large := await compact(run):
+        return _stop_too_large(run, too_large)
     run.move(LoopState.AWAIT_MODEL)
     answer = await call_model(run)
+    if run.config.compact is not None and _overflowed(answer.message):
+        # Kept in the history, as every answer that was announced; no model is shown it.
+        run.keep(answer.message, in_context=False)
+        if too_large := await compact(run, forced=True):
+            return _stop_too_large(run, too_large)
+        if run.state is not LoopState.AWAIT_MODEL:
+            run.move(LoopState.AWAIT_MODEL)
+        answer = await call_model(run)
     message = answer.message
     # A redirected partial stays in the history, but the model is not shown it in this run.
     run.keep(message, in_context=message.stop_reason != "redirected")
@@ -191,6 +203,20 @@ def _stop_failed(run: RunRecord, answer: Answer) -> Step:
     detail = answer.message.error_message or "the model call failed"
     run.finish(RunFailed(answer.failure, detail, run.created()))
     return "stopped"
+
+
+def _stop_too_large(run: RunRecord, found: ContextTooLarge) -> Step:
+    if run.state is not LoopState.COMPRESSING_CONTEXT:
+        run.move(LoopState.COMPRESSING_CONTEXT)
+    run.move(LoopState.RECOVERING_PROVIDER_ERROR)
+    run.move(LoopState.FINALIZING)
+    run.finish(RunFailed("context_too_large", found.detail, run.created()))
+    return "stopped"
+
+
+def _overflowed(message: AssistantMessage) -> bool:
+    """Whether the request was refused for its length, before anything was answered."""
+    return message.stop_reason == "error" and not message.content and is_context_overflow(message)
 
 
 def _stop_looping(run: RunRecord, batch: ToolBatch) -> Step:

@@ -13,7 +13,7 @@ from typing import Literal
 import anyio
 from pydantic import SecretStr
 
-from lemon_agent.events import MessageStart, MessageUpdate
+from lemon_agent.events import MessageStart, MessageUpdate, ModelSwitched
 from lemon_agent.run_record import RunRecord
 from lemon_agent.transcript import InvalidTranscript, validate_transcript
 from lemon_ai import (
@@ -101,7 +101,20 @@ async def call_model(run: RunRecord) -> Answer:
     if not flight.announced:
         run.emit(MessageStart(answer.message))
     run.tally.add_answer(answer.message)
+    _tell_who_answered(run, answer.message)
     return answer
+
+
+def _tell_who_answered(run: RunRecord, message: AssistantMessage) -> None:
+    """Say it when it is another model than before."""
+    if message.stop_reason == "error" or not message.content or not message.model:
+        return
+    model = run.config.model
+    asked, answered = f"{model.provider}:{model.id}", f"{message.provider}:{message.model}"
+    stand_in = None if answered == asked else answered
+    if stand_in != run.stand_in:
+        run.stand_in = stand_in
+        run.emit(ModelSwitched(asked, answered))
 
 
 async def _receive(run: RunRecord, flight: _Flight) -> None:

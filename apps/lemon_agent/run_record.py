@@ -13,6 +13,7 @@ from lemon_agent.events import (
     LoopStateTransition,
     MessageEnd,
     MessageStart,
+    MessageUpdate,
     TerminalEvent,
 )
 from lemon_agent.loop_detection import LoopGuard
@@ -28,7 +29,9 @@ Emit = Callable[[AgentEvent], None]
 class RunRecord:
     """`messages` is what the model is shown, `new_messages` what this run added to the history.
 
-    `background` holds the tasks of tool calls; the run's end waits for it.
+    `useless_passes` counts compactions in a row that saved next to nothing, `schema_chars` is the
+    size of the tool schemas once it was asked for. `background` holds the tasks of tool calls; the
+    run's end waits for it.
     """
 
     config: LoopConfig
@@ -44,7 +47,11 @@ class RunRecord:
     tally: Tally = field(default_factory=Tally)
     guard: LoopGuard = field(default_factory=LoopGuard)
     tool_turns: int = 0
+    useless_passes: int = 0
+    schema_chars: int | None = None
     ended: bool = False
+    # The model that answered last, when it is not the configured one.
+    stand_in: str | None = None
 
     @classmethod
     def begin(
@@ -54,10 +61,11 @@ class RunRecord:
         snapshot = config.tool_schema_snapshot or ToolSchemaSnapshot.of(context.tools)
         if snapshot.tool_names != tuple(tool.name for tool in context.tools):
             raise ValueError("the tool schema snapshot is not of the tools in the context")
+        watch = None if config.watch is None else config.watch(context, config)
         return cls(
             config=config,
             signal=signal,
-            send=send,
+            send=send if watch is None else _watched(send, watch),
             system_prompt=context.system_prompt,
             messages=list(context.messages),
             tools={normal_name(tool.name): tool for tool in context.tools},
@@ -96,6 +104,16 @@ class RunRecord:
     def created(self) -> Sequence[AgentMessage]:
         """A copy of the messages of this run, for the terminal event."""
         return tuple(self.new_messages)
+
+
+def _watched(send: Emit, watch: Emit) -> Emit:
+    def both(event: AgentEvent) -> None:
+        send(event)
+        # One of these is made for every token: too many to be watched.
+        if type(event) is not MessageUpdate:
+            watch(event)
+
+    return both
 
 
 def normal_name(name: str) -> str:

@@ -21,6 +21,7 @@ class LoopState(StrEnum):
     EXECUTING_TOOLS = "executing_tools"
     AWAITING_TOOL_RESULTS = "awaiting_tool_results"
     RECOVERING_PROVIDER_ERROR = "recovering_provider_error"
+    COMPRESSING_CONTEXT = "compressing_context"
     FINALIZING = "finalizing"
     ABORTED = "aborted"
 
@@ -29,13 +30,19 @@ S = LoopState
 
 NEXT: Final[Mapping[LoopState | None, frozenset[LoopState]]] = {
     None: frozenset({S.INITIALIZING}),
-    S.INITIALIZING: frozenset({S.AWAIT_MODEL, S.FINALIZING}),
+    S.INITIALIZING: frozenset({S.AWAIT_MODEL, S.COMPRESSING_CONTEXT, S.FINALIZING}),
     S.AWAIT_MODEL: frozenset(
-        {S.NORMALIZING_RESPONSE, S.ABORTED, S.RECOVERING_PROVIDER_ERROR},
+        {
+            S.NORMALIZING_RESPONSE,
+            S.COMPRESSING_CONTEXT,
+            S.ABORTED,
+            S.RECOVERING_PROVIDER_ERROR,
+        },
     ),
     S.NORMALIZING_RESPONSE: frozenset(
         {
             S.AWAIT_MODEL,
+            S.COMPRESSING_CONTEXT,
             S.EXECUTING_TOOLS,
             S.RECOVERING_PROVIDER_ERROR,
             S.FINALIZING,
@@ -43,7 +50,10 @@ NEXT: Final[Mapping[LoopState | None, frozenset[LoopState]]] = {
         },
     ),
     S.EXECUTING_TOOLS: frozenset({S.AWAITING_TOOL_RESULTS, S.ABORTED}),
-    S.AWAITING_TOOL_RESULTS: frozenset({S.AWAIT_MODEL, S.FINALIZING, S.ABORTED}),
+    S.AWAITING_TOOL_RESULTS: frozenset(
+        {S.AWAIT_MODEL, S.COMPRESSING_CONTEXT, S.FINALIZING, S.ABORTED}
+    ),
+    S.COMPRESSING_CONTEXT: frozenset({S.AWAIT_MODEL, S.RECOVERING_PROVIDER_ERROR, S.ABORTED}),
     S.RECOVERING_PROVIDER_ERROR: frozenset({S.FINALIZING}),
     S.FINALIZING: frozenset(),
     S.ABORTED: frozenset(),

@@ -27,6 +27,8 @@ from lemon_ai import (
 from lemon_ai.types import Trust
 
 if TYPE_CHECKING:
+    from lemon_agent.compaction import Compaction
+    from lemon_agent.events import AgentEvent
     from lemon_agent.schema_snapshot import ToolSchemaSnapshot
     from lemon_core.execution_context import ExecutionContext
 
@@ -157,6 +159,11 @@ DrainSteering = Callable[[], Sequence[QueuedMessage]]
 DrainFollowUps = Callable[[], Awaitable[Sequence[QueuedMessage]]]
 
 
+WatchLoop = Callable[["AgentContext", "LoopConfig"], "Callable[[AgentEvent], None] | None"]
+"""Asked as a run begins; what it gives sees every event but the growth of messages, and must
+neither raise nor wait. None: this run is not watched."""
+
+
 def standard_messages(messages: Sequence[AgentMessage]) -> Sequence[Message]:
     """The messages that every model understands; answers without any content are left out."""
     return [
@@ -176,10 +183,11 @@ class LoopConfig:
     lived); without it, or with its None, the key of `stream_options` counts.
     `transform_context` changes what one call is shown (trimming, injection), never the history.
     `max_tool_turns` bounds the turns that run tools, per prompt or follow-up; None is unbounded.
+    `compact` keeps the conversation within the model's window, in a step before each model call.
     `max_tool_concurrency` bounds the tool calls of one turn that run at once.
     `tool_schema_snapshot`: pass the one of your `SchemaCache`, so that schemas are serialised once
     per configuration and not once per run; it must be of the context's tools.
-    `cwd` and `run` are handed to the tools untouched.
+    `cwd` and `run` are handed to the tools untouched. `watch` sees what happens, for telemetry.
     """
 
     model: Model
@@ -191,12 +199,14 @@ class LoopConfig:
     get_steering_messages: DrainSteering | None = None
     get_follow_up_messages: DrainFollowUps | None = None
     max_tool_turns: int | None = 25
+    compact: Compaction | None = None
     budget: Budget | None = None
     max_tool_concurrency: int | None = None
     tool_timeout_ms: int | None = None
     tool_schema_snapshot: ToolSchemaSnapshot | None = None
     cwd: str | None = None
     run: ExecutionContext | None = None
+    watch: WatchLoop | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_tool_turns", "max_tool_concurrency", "tool_timeout_ms"):

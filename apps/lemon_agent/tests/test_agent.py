@@ -30,7 +30,7 @@ from lemon_agent.tests.harness import (
     text_of,
     user,
 )
-from lemon_ai import AssistantMessage
+from lemon_ai import AssistantMessage, UserMessage
 from lemon_ai.testing import Turn
 
 pytestmark = pytest.mark.anyio
@@ -313,6 +313,16 @@ async def test_abort_keeps_the_queues_for_the_next_run() -> None:
         agent.prompt("next")
         await until(events, "agent_end")
         assert texts(agent)[-5:] == ["next", "steered", "1", "followed", "2"]
+
+
+async def test_a_queued_message_can_be_taken_back_until_it_is_delivered() -> None:
+    async with scene() as s, agent_of(s) as (agent, _):
+        first, second = UserMessage(content="a"), UserMessage(content="a")
+        agent.steer(first)
+        agent.follow_up(second)
+        assert agent.withdraw(second)
+        assert not agent.withdraw(second)
+        assert [queued.message for queued in agent.pending_messages] == [first]
 
 
 async def test_clearing_the_queues_gives_back_what_was_in_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import anyio
 import pytest
 
 from lemon_agent import (
+    AbortSignal,
     AgentEvent,
+    AgentMessage,
     AgentToolResult,
+    Compaction,
+    CompactionResult,
     LoopState,
     MessageUpdate,
     QueuedMessage,
@@ -94,6 +99,28 @@ async def test_a_redirect() -> None:
         at_the_first_word(s, redirect)
         await s.run(get_steering_messages=lambda: [queue.pop()] if queue else [])
         expected = sequence("A redirect")
+        assert squeezed(s)[-len(expected) :] == expected
+
+
+async def test_a_compaction() -> None:
+    async def summarize(messages: Sequence[AgentMessage], signal: AbortSignal) -> str:
+        return "they spoke"
+
+    async def persist(result: CompactionResult) -> None:
+        pass
+
+    async def work(_: ToolCallContext) -> AgentToolResult:
+        return AgentToolResult.of_text("r" * 4_000)
+
+    compaction = Compaction(
+        context_window=1_500, summarize=summarize, persist=persist, keep_recent_tokens=100
+    )
+    turn = Turn(tool_calls=[FakeToolCall("work")], usage=None)
+    async with scene(turn, Turn(text="done")) as s:
+        await s.run(
+            messages=[user("x" * 2_000)], tools=[make_tool("work", work)], compact=compaction
+        )
+        expected = sequence("A compaction")
         assert squeezed(s)[-len(expected) :] == expected
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lemon_agent.runtime import ModelChoice, NoModel, ProviderAccess, ProviderTable, UnknownModel
 from lemon_agent.runtime import choose_model as choose
-from lemon_agent.runtime.routing import MAX_LISTED
+from lemon_agent.runtime.choice import MAX_LISTED
 from lemon_ai import Catalog
 from lemon_core.config.model import Defaults, Provider
 
