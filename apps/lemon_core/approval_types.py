@@ -15,6 +15,8 @@ from lemon_core.util import canonical_json
 
 Decision = Literal["approve_once", "approve_session", "approve_agent", "approve_global", "deny"]
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+EVENT_TYPES: Final = frozenset({"approval_requested", "approval_resolved"})
+"""What is published about questions."""
 ApprovalScope = Literal["once", "session", "agent", "global", "node"]
 
 
@@ -85,14 +87,16 @@ class ApprovalTimeout(LemonError):
 
 
 class InvalidDecision(LemonError):
-    """An answer that the question does not take; the question stays open."""
+    """An answer that the question does not take; the question stays open.
+
+    `taken` are those that it takes, empty where only another node knows.
+    """
 
     code = "invalid_decision"
 
     def __init__(self, approval_id: str, decision: str, taken: tuple[str, ...]) -> None:
-        super().__init__(
-            f"approval {approval_id} takes no decision {decision!r}: use one of {', '.join(taken)}"
-        )
+        help_text = f": use one of {', '.join(taken)}" if taken else ""
+        super().__init__(f"approval {approval_id} takes no decision {decision!r}{help_text}")
         self.approval_id, self.decision, self.taken = approval_id, decision, taken
 
 

@@ -256,6 +256,20 @@ class ExecApprovals:
                 settled += 1
         return settled
 
+    async def settle_run(self, run_id: str, reason: str) -> int:
+        """Settle the open questions of a run that is over; how many those were.
+
+        For a run whose end was not made by whoever asks: nobody waits for the answers any more.
+        Raises `StoreError`.
+        """
+        settled = 0
+        for question in await self._store.load_questions():
+            pending = question.pending
+            if pending.run_id == run_id and await self._store.take_question(pending.id) is not None:
+                self._publish_end(question, "timeout", reason)
+                settled += 1
+        return settled
+
     async def _settle(self, approval_id: str, reason: str) -> bool:
         """End the question without an answer, unless it has ended; False: the store failed."""
         # Shielded: this is the clean-up of a requester that was cancelled.

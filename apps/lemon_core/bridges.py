@@ -14,7 +14,7 @@ import anyio
 
 from lemon_core.capabilities import Capabilities
 from lemon_core.errors import LemonError
-from lemon_core.events import Completion, Event
+from lemon_core.events import Completion, Event, PendingApproval
 from lemon_core.resume import ResumeToken
 from lemon_core.runs import ExecutionCommand, RunRequest
 
@@ -107,6 +107,7 @@ class RunSnapshot:
     terminal: Completion | None = None
     duration_ms: int | None = None
     started_at_ms: int | None = None
+    open_approvals: tuple[PendingApproval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,15 @@ class Follower:
             self._woken.set()
         return True
 
+    def missed(self, run_id: str) -> tuple[int, bool]:
+        """How many events of a followed run lie ahead, and whether a snapshot stands for some."""
+        cursor, run = self._cursors.get(run_id), self._runs.get(run_id)
+        if cursor is None or run is None:
+            return 0, False
+        if cursor.foreign:
+            return run.last_seq, True
+        return run.last_seq - cursor.seq, cursor.seq + 1 < run.first_seq
+
     def discard(self, run_id: str) -> None:
         """Stop following a run."""
         self._cursors.pop(run_id, None)

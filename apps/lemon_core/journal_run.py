@@ -16,11 +16,14 @@ from pydantic import BaseModel
 
 from lemon_core.bridges import ActionState, RunSnapshot, RunState
 from lemon_core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     Completion,
     Delta,
     EngineAction,
     EngineStarted,
     Event,
+    PendingApproval,
     RunAbsorbed,
     RunCompleted,
     RunFailed,
@@ -70,6 +73,7 @@ class Fold:
     texts: list[str] = field(default_factory=list)
     resume: ResumeToken | None = None
     actions: dict[str, ActionState] = field(default_factory=dict)
+    approvals: dict[str, PendingApproval] = field(default_factory=dict)
     bytes: int = 0
 
     def add(self, event: Event) -> None:
@@ -84,6 +88,12 @@ class Fold:
                     self.texts = ["".join(self.texts)]
             case EngineAction() as progress:
                 self._add_action(progress)
+            case ApprovalRequested(pending=pending):
+                self.approvals[pending.id] = pending
+                self.bytes += size_of(pending)
+            case ApprovalResolved(approval_id=approval_id):
+                if (answered := self.approvals.pop(approval_id, None)) is not None:
+                    self.bytes -= size_of(answered)
             case EngineStarted(resume=ResumeToken() as token):
                 self.resume = token
             case Completion(resume=ResumeToken() as token):
@@ -121,7 +131,12 @@ class Fold:
 
     def copy(self) -> Fold:
         """A fold that can go on on its own."""
-        return replace(self, texts=list(self.texts), actions=dict(self.actions))
+        return replace(
+            self,
+            texts=list(self.texts),
+            actions=dict(self.actions),
+            approvals=dict(self.approvals),
+        )
 
 
 class RunJournal:
@@ -239,6 +254,7 @@ class RunJournal:
             terminal=completion,
             duration_ms=duration_ms,
             started_at_ms=self.started_at_ms,
+            open_approvals=() if ended else tuple(fold.approvals.values()),
         )
 
 

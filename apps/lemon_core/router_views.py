@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lemon_core.errors import LemonError
 from lemon_core.events import Completion
+
+
+class SessionNotFound(LemonError):
+    """Nobody here knows the session."""
+
+    code = "session_not_found"
+
+    def __init__(self, session_key: str) -> None:
+        super().__init__(f"no session {session_key} is known here")
+        self.session_key = session_key
+
+
+class SessionBusy(LemonError):
+    """Something of the session did not end in time; nothing was changed."""
+
+    code = "session_busy"
+
+    def __init__(self, session_key: str) -> None:
+        super().__init__(f"session {session_key} has a run that does not end: try again")
+        self.session_key = session_key
 
 
 @dataclass(frozen=True, slots=True)

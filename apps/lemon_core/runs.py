@@ -17,6 +17,9 @@ from lemon_core.util import canonical_json
 
 QueueMode = Literal["collect", "followup", "steer", "steer_backlog", "redirect", "interrupt"]
 QUEUE_MODES: tuple[str, ...] = get_args(QueueMode)
+# Also in `config.model`, which does without this module at start-up.
+ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
+THINKING_LEVELS: tuple[str, ...] = get_args(ThinkingLevel)
 Lane = Literal["main", "subagent", "background_exec"]
 
 DEFAULT_AGENT = "default"

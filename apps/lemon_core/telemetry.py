@@ -45,6 +45,11 @@ class Telemetry:
                 log.exception("telemetry.handler_detached", prefix=prefix, name=name)
                 self._detach(prefix, handler)
 
+    def is_heard(self, prefix: str) -> bool:
+        """Whether anybody listens to events that start with `prefix`: what is costly to measure
+        need not be measured for nobody."""
+        return any(prefix.startswith(p) or p.startswith(prefix) for p, _ in self._handlers)
+
     def attach(self, prefix: str, handler: Handler) -> Callable[[], None]:
         """Call `handler(name, measurements, metadata)` for events below `prefix` ("" is all).
 

@@ -13,7 +13,7 @@ load("//tools/build:ruff.bzl", "ruff_test")
 # They alone join apps that the graph keeps apart, and nothing depends on them.
 _COMPOSITION_ROOTS = ["//tools/bench", "//tools/e2e", "//tools/release"]
 
-_PARTS = ["rpc", "testing"]
+_PARTS = ["http", "rpc", "testing"]
 _PART_KEYS = ["protos", "third_party"]
 
 def lemon_app(
@@ -41,7 +41,7 @@ def lemon_app(
       third_party: names on PyPI of what the sources import, outside the parts.
       test_third_party: names on PyPI that only tests import; pytest and hypothesis are there.
       protos: labels of py_grpc_library targets that the sources import, outside the parts.
-      parts: "rpc" or "testing" to a dict with `third_party` and `protos` of that part. A part is
+      parts: "http", "rpc" or "testing" to a dict with `third_party` and `protos` of that part. A part is
         the folder of its name, a library of its own on top of the app; `testing` is for tests only.
       special_tests: test file to a dict of py_test attributes for it (size, tags, data, deps).
         A test target holds its own file and the files not called `test_*.py`: what two test files
@@ -63,7 +63,8 @@ def lemon_app(
         # What lies beside the sources ships with them: catalogues, prompts, profiles.
         data = native.glob(
             ["**"],
-            exclude = ["**/*.py", "**/*.pyc", "BUILD.bazel", "README.md"] +
+            # Hidden folders are caches of tools.
+            exclude = ["**/*.py", "**/*.pyc", "**/.*/**", "BUILD.bazel", "README.md"] +
                       ["%s/**" % folder for folder in _PARTS + ["tests"]],
             allow_empty = True,
         ),

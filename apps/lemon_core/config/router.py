@@ -24,6 +24,11 @@ def _limit(value: object) -> object:
     return value
 
 
+def _off(value: object) -> object:
+    """`false` is another way to write 0."""
+    return 0 if value is False else value
+
+
 class RouterStream(Section):
     """How the text of an answer is gathered before it goes out."""
 
@@ -62,7 +67,8 @@ class RouterSection(Section):
     engine_tls_key: Text | None = None
     # None is no limit, written "infinity".
     run_process_limit: Annotated[int | None, BeforeValidator(_limit)] = 500
-    run_idle_watchdog_timeout_ms: Positive = 7_200_000
+    # 0 and false turn it off.
+    run_idle_watchdog_timeout_ms: Annotated[NotNegative, BeforeValidator(_off)] = 7_200_000
     run_idle_watchdog_confirm_timeout_ms: Positive = 300_000
     followup_debounce_ms: NotNegative = 500
     steer_ack_timeout_ms: Positive = 5_000

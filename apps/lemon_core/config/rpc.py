@@ -26,8 +26,8 @@ class RpcToken(Section):
     """One row of `tokens`: who may call, for what, and with which policy at most."""
 
     id: Text
-    # The name of a secret, never the secret.
-    secret: Text
+    # The name of a secret, never the secret; a peer with a certificate has none.
+    secret: Text | None = None
     scopes: Annotated[tuple[Scope, ...], Field(strict=False)] = ("runs",)
     # None is any origin.
     origins: Texts | None = None
@@ -70,6 +70,10 @@ class RpcSection(Section):
     def problems(self) -> list[tuple[str, str]]:
         """What does not fit together, as (key, message)."""
         found = [*self._unsafe(), *self._incomplete_tls()]
+        if self.effective_auth != "mtls":
+            for token in self.tokens:
+                if token.secret is None:
+                    found.append(("tokens", f"{token.id!r} needs a secret: only mtls does without"))
         ids = [token.id for token in self.tokens]
         for repeated in sorted({token_id for token_id in ids if ids.count(token_id) > 1}):
             found.append(("tokens", f"the id {repeated!r} is there more than once"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 APPS = "apps"
 BUILD_NAMES = ("BUILD.bazel", "BUILD")
-PARTS = ("rpc", "testing")
+PARTS = ("http", "rpc", "testing")
 
 _IGNORED = frozenset({".git", "node_modules", ".venv", "tmp", "build", "__pycache__"})
 

@@ -1,15 +1,17 @@
-"""Who calls: the operator on a Unix socket, the owner of a token on TCP.
+"""Who calls: the operator on a Unix socket, the owner of a token or of a certificate on TCP.
 
 The file mode of the socket (0600, in a 0700 folder) is the proof on a Unix socket. On TCP every
-call, also one from the same machine, shows a token. A peer's name is always the token's id, never a
-name that the peer gives itself.
+call, also one from the same machine, shows a token, or comes over a connection whose certificate an
+accepted authority signed. A peer's name is always the token's id or the certificate's name, never
+one that the peer gives itself.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from lemon_core.rpc.status import Unauthenticated
@@ -17,17 +19,25 @@ from lemon_core.tool_policy import ToolPolicy
 
 Scope = Literal["runs", "admin"]
 Metadata = Iterable[tuple[str, str | bytes]]
+Connection = Mapping[str, Iterable[bytes]]
+"""What gRPC knows of the connection (`auth_context`), certificate fields included."""
 
 ALL_SCOPES: Final[frozenset[Scope]] = frozenset({"runs", "admin"})
 _BEARER: Final = "bearer "
+_NO_CONNECTION: Final[Connection] = MappingProxyType({})
+# The common name is the name; an authority that gives none has the first alternative one.
+_NAME_FIELDS: Final = ("x509_common_name", "x509_subject_alternative_name")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One accepted token; `secret` is its text. No `origins` means any, no `policy` safe mode."""
+    """One accepted peer; `secret` is the text of its token, empty for one with a certificate.
+
+    No `origins` means any, no `policy` safe mode.
+    """
 
     id: str
-    secret: str = field(repr=False)
+    secret: str = field(default="", repr=False)
     scopes: frozenset[Scope] = frozenset({"runs"})
     origins: frozenset[str] | None = None
     policy: ToolPolicy | None = None
@@ -63,14 +73,14 @@ OPERATOR: Final = Peer("operator", ALL_SCOPES, None, None, local=True)
 class Authenticator(Protocol):
     """Finds the peer of a call."""
 
-    def peer(self, metadata: Metadata) -> Peer:
+    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
         """The caller; raises `Unauthenticated`."""
 
 
 class SocketAuthenticator:
     """On the Unix socket whoever could open it is the operator."""
 
-    def peer(self, metadata: Metadata) -> Peer:
+    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
         """The operator."""
         return OPERATOR
 
@@ -83,7 +93,7 @@ class TokenAuthenticator:
             raise ValueError("a TCP listener needs tokens, each with an id and a secret")
         self._peers = [(row.secret.encode(), _peer_of(row)) for row in rows]
 
-    def peer(self, metadata: Metadata) -> Peer:
+    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
         """The owner of the token; raises `Unauthenticated`."""
         given = _bearer(metadata)
         found: Peer | None = None
@@ -94,6 +104,25 @@ class TokenAuthenticator:
         if found is None:
             raise Unauthenticated("a valid token is required (authorization: Bearer <token>)")
         return found
+
+
+class CertificateAuthenticator:
+    """On TCP with mutual TLS the certificate says who calls.
+
+    The handshake has let in only what the configured authority signed. A row with the certificate's
+    name as `id` says what its owner may do; without one it may submit runs in safe mode.
+    """
+
+    def __init__(self, rows: Sequence[TokenRow] = ()) -> None:
+        self._peers = {row.id: _peer_of(row) for row in rows}
+
+    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
+        """The owner of the certificate; raises `Unauthenticated` for one without a name."""
+        for name in _NAME_FIELDS:
+            for value in connection.get(name, ()):
+                if text := value.decode(errors="replace"):
+                    return self._peers.get(text) or _peer_of(TokenRow(text))
+        raise Unauthenticated("the certificate has no name: give it a common name")
 
 
 def _peer_of(row: TokenRow) -> Peer:

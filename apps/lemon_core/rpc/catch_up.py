@@ -11,10 +11,13 @@ from lemon_core.events import (
     Action,
     ActionKind,
     ActionPhase,
+    ApprovalRequested,
+    ApprovalResolved,
     Delta,
     EngineAction,
     EngineStarted,
     Event,
+    PendingApproval,
     RunCompleted,
 )
 
@@ -23,8 +26,8 @@ class CatchUp:
     """One run as a reader of events knows it.
 
     `events` passes events on and turns a snapshot into the events that are new to the reader: one
-    delta with the missing tail of the text, the actions that changed, and the end. They carry
-    `meta.synthetic`; only the end has an `event_seq`.
+    delta with the missing tail of the text, the actions that changed, the questions that were asked
+    or are open no more, and the end. They carry `meta.synthetic`; only the end has an `event_seq`.
     """
 
     def __init__(self, run_id: str, clock: Clock) -> None:
@@ -32,6 +35,7 @@ class CatchUp:
         self._text_chars = 0
         self._started = False
         self._actions: dict[str, ActionState] = {}
+        self._questions: dict[str, PendingApproval] = {}
 
     def events(self, item: StreamItem) -> list[Event]:
         """The events to pass on for `item`."""
@@ -47,6 +51,10 @@ class CatchUp:
             case EngineAction() as progress:
                 state = _state_of(progress)
                 self._actions[state.id] = state
+            case ApprovalRequested(pending=pending):
+                self._questions[pending.id] = pending
+            case ApprovalResolved(approval_id=approval_id):
+                self._questions.pop(approval_id, None)
             case EngineStarted():
                 self._started = True
             case _:
@@ -71,12 +79,32 @@ class CatchUp:
             if known != action and action.kind in get_args(ActionKind):
                 self._actions[action.id] = action
                 events.append(self._event("engine_action", _progress_of(action), snapshot))
+        events += self._questions_of(snapshot)
         if snapshot.terminal is not None:
             end = RunCompleted(completed=snapshot.terminal, duration_ms=snapshot.duration_ms)
             seq = snapshot.last_event_seq
             events.append(
                 self._event("run_completed", end, snapshot, {"event_seq": seq} if seq else None)
             )
+        return events
+
+    def _questions_of(self, snapshot: RunSnapshot) -> list[Event]:
+        known, is_open = self._questions, {pending.id for pending in snapshot.open_approvals}
+        events: list[Event] = []
+        for pending in [known[name] for name in known if name not in is_open]:
+            # Who answered it and how is gone: for whoever still shows it, it cannot be answered.
+            gone = ApprovalResolved(
+                approval_id=pending.id,
+                decision="timeout",
+                pending=pending,
+                reason="its end was not seen here",
+            )
+            events.append(self._event("approval_resolved", gone, snapshot))
+        for pending in snapshot.open_approvals:
+            if pending.id not in known:
+                asked = ApprovalRequested(approval_id=pending.id, pending=pending)
+                events.append(self._event("approval_requested", asked, snapshot))
+        self._questions = {pending.id: pending for pending in snapshot.open_approvals}
         return events
 
     def _event(

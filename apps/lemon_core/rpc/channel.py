@@ -10,9 +10,11 @@ import grpc.aio
 from lemon_core.bridges import ExecutionRejected, RunIdConflict, RunNotFound
 from lemon_core.errors import LemonError
 from lemon_core.paths import PathSettings
+from lemon_core.router_views import SessionBusy, SessionNotFound
 from lemon_core.rpc.limits import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, ServingOptions
-from lemon_core.rpc.listen import Listen, ListenError, TcpListen, parse_listen
+from lemon_core.rpc.listen import Listen, ListenError, UnixListen, parse_listen
 from lemon_core.rpc.status import PermissionDenied, Unauthenticated, reason_of
+from lemon_core.rpc.tls import ClientTls
 from lemon_core.runs import InvalidCommand, MissingContext, MissingConversationKey
 
 SUBMIT_TIMEOUT_S: Final = 15.0
@@ -45,32 +47,40 @@ class CallFailed(LemonError):
 
 
 def open_channel(
-    target: str | Listen, token: str | None, max_message_bytes: int | None = None
+    target: str | Listen,
+    tls: ClientTls | None = None,
+    max_message_bytes: int | None = None,
 ) -> grpc.aio.Channel:
     """A channel to `target` (`unix:/path`, `host:port`, or parsed); it connects when first used.
 
-    Raises `ListenError` for an address that no token may be sent to.
+    TCP is encrypted where `tls` is given, and has to be beyond this machine: raises `ListenError`.
     """
     listen = parse_listen(target, PathSettings.resolve()) if isinstance(target, str) else target
-    if isinstance(listen, TcpListen) and token and not listen.is_loopback:
+    options = _channel_options(max_message_bytes or ServingOptions().max_message_bytes)
+    if isinstance(listen, UnixListen) or (tls is None and listen.is_loopback):
+        return grpc.aio.insecure_channel(listen.target, options=options)
+    if tls is None:
         raise ListenError(
-            listen.target, "a token must not travel in the clear: use 127.0.0.1 and a tunnel"
+            listen.target,
+            "tokens and prompts must not travel in the clear: say whom to trust (for a gateway, "
+            "engine_tls_ca in [router]), or use 127.0.0.1 and a tunnel",
         )
-    limit = max_message_bytes or ServingOptions().max_message_bytes
-    return grpc.aio.insecure_channel(
-        listen.target,
-        options=[
-            ("grpc.max_receive_message_length", limit),
-            ("grpc.max_send_message_length", limit),
-            ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.initial_reconnect_backoff_ms", RETRY_BASE_MS),
-            ("grpc.min_reconnect_backoff_ms", RETRY_BASE_MS),
-            ("grpc.max_reconnect_backoff_ms", RETRY_MAX_MS),
-            # A channel of its own: another client's failures are no reason to wait here.
-            ("grpc.use_local_subchannel_pool", 1),
-        ],
-    )
+    credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.cert)
+    return grpc.aio.secure_channel(listen.target, credentials, options=options)
+
+
+def _channel_options(limit: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limit),
+        ("grpc.max_send_message_length", limit),
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.initial_reconnect_backoff_ms", RETRY_BASE_MS),
+        ("grpc.min_reconnect_backoff_ms", RETRY_BASE_MS),
+        ("grpc.max_reconnect_backoff_ms", RETRY_MAX_MS),
+        # A channel of its own: another client's failures are no reason to wait here.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
 
 
 def metadata_for(token: str | None) -> tuple[tuple[str, str], ...]:
@@ -79,7 +89,8 @@ def metadata_for(token: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def error_of(error: grpc.aio.AioRpcError, run_id: str) -> LemonError:
-    """Core's error for a failed call about `run_id`, the same as in one process where there is one.
+    """Core's error for a failed call about `run_id` (of calls about a session: its key), the same
+    as in one process where there is one.
 
     `PeerUnavailable` stands for an unknown outcome, `CallFailed` for everything else.
     """
@@ -111,6 +122,10 @@ def _by_reason(reason: str | None, text: str, run_id: str) -> LemonError | None:
             return RunIdConflict(run_id)
         case RunNotFound.code:
             return RunNotFound(run_id)
+        case SessionNotFound.code:
+            return SessionNotFound(run_id)
+        case SessionBusy.code:
+            return SessionBusy(run_id)
         case ExecutionRejected.code:
             prefix = str(ExecutionRejected(""))
             return ExecutionRejected(text.removeprefix(prefix))

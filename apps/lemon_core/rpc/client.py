@@ -27,6 +27,7 @@ from lemon_core.rpc.channel import (
 from lemon_core.rpc.listen import Listen
 from lemon_core.rpc.snapshots import health_from_message
 from lemon_core.rpc.stream_client import RunStreams, StreamCall
+from lemon_core.rpc.tls import ClientTls
 from lemon_core.single_errors import single_errors
 from lemon_core.util import capped_backoff
 
@@ -60,11 +61,12 @@ class RpcClient(ABC):
         *,
         clock: Clock,
         token: str | None,
+        tls: ClientTls | None = None,
         on_connected: Callable[[HealthReport], None] | None = None,
         lost_after_ms: int | None = None,
     ) -> None:
         self._clock = clock
-        self._channel: grpc.aio.Channel = open_channel(target, token)
+        self._channel: grpc.aio.Channel = open_channel(target, tls)
         self._metadata = metadata_for(token)
         self._streams = RunStreams(
             self._open_stream,

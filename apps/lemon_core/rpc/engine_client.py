@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
 
 from lemon.execution.v1 import execution_pb2 as pb
 from lemon.execution.v1 import execution_pb2_grpc
-from lemon_core.approval_types import DECISIONS, InvalidDecision
+from lemon_core.approval_types import DECISIONS, EVENT_TYPES, InvalidDecision
 from lemon_core.approvals import TOPIC as APPROVALS_TOPIC
 from lemon_core.bridges import (
     ExecutionRejected,
@@ -26,8 +25,13 @@ from lemon_core.errors import LemonError
 from lemon_core.events import Event
 from lemon_core.logs import get_logger
 from lemon_core.rpc.catch_up import CatchUp
-from lemon_core.rpc.channel import SUBMIT_TIMEOUT_S, PeerUnavailable
-from lemon_core.rpc.client import RpcClient, UnaryCall
+from lemon_core.rpc.channel import (
+    RETRY_BASE_MS,
+    RETRY_MAX_MS,
+    SUBMIT_TIMEOUT_S,
+    PeerUnavailable,
+)
+from lemon_core.rpc.client import ATTEMPTS, RpcClient, UnaryCall
 from lemon_core.rpc.commands import (
     command_to_message,
     receipt_from_message,
@@ -40,16 +44,16 @@ from lemon_core.rpc.run_reader import RunReader
 from lemon_core.rpc.snapshots import snapshot_from_message
 from lemon_core.rpc.status import PermissionDenied
 from lemon_core.rpc.stream_client import StreamCall
+from lemon_core.rpc.tls import ClientTls
 from lemon_core.runs import (
     ExecutionCommand,
     InvalidCommand,
     require_context,
     require_conversation_key,
 )
+from lemon_core.util import capped_backoff
 
 log = get_logger(__name__)
-
-APPROVAL_TYPES: Final = frozenset({"approval_requested", "approval_resolved"})
 
 
 class GrpcEngineRuntime(RpcClient):
@@ -60,9 +64,15 @@ class GrpcEngineRuntime(RpcClient):
     """
 
     def __init__(
-        self, target: str | Listen, *, bus: Bus, clock: Clock, token: str | None = None
+        self,
+        target: str | Listen,
+        *,
+        bus: Bus,
+        clock: Clock,
+        token: str | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
-        super().__init__(target, clock=clock, token=token, on_connected=self._meet)
+        super().__init__(target, clock=clock, token=token, tls=tls, on_connected=self._meet)
         self._stub = execution_pb2_grpc.ExecutionServiceStub(self._channel)
         self._bus = bus
         self._relays: dict[str, RunReader] = {}
@@ -143,9 +153,25 @@ class GrpcEngineRuntime(RpcClient):
         if decision not in DECISIONS:
             raise InvalidDecision(approval_id, decision, DECISIONS)
         request = pb.ResolveApprovalRequest(approval_id=approval_id, decision=decision)
-        # Sent once: a second answer would say that the question is not open, whoever answered it.
-        answer = await self._call(self._stub.ResolveApproval, request, attempts=1)
-        return answer.resolved
+        try:
+            return await self._resolve(request)
+        except InvalidCommand as exc:
+            raise InvalidDecision(approval_id, decision, ()) from exc
+
+    async def _resolve(self, request: pb.ResolveApprovalRequest) -> bool:
+        for attempt in range(ATTEMPTS):
+            try:
+                answer = await self._call(self._stub.ResolveApproval, request, attempts=1)
+            except PeerUnavailable:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(capped_backoff(RETRY_BASE_MS, attempt, RETRY_MAX_MS))
+                continue
+            if attempt and not answer.resolved:
+                # By somebody else, by the end of its time, or by a call whose answer got lost.
+                raise PeerUnavailable("the question is settled, perhaps by this very answer")
+            return answer.resolved
+        raise AssertionError("the last attempt returns or raises")
 
     async def subscribe(self, run_id: str, after_seq: int = 0) -> AsyncGenerator[StreamItem, None]:
         """See `EngineRuntime`; broken connections are mended unseen."""
@@ -154,6 +180,10 @@ class GrpcEngineRuntime(RpcClient):
         async with aclosing(self._streams.read(run_id, after_seq)) as items:
             async for item in items:
                 yield item
+
+    def give_up(self, reason: str) -> None:
+        """End every subscription with `StreamLost`: somebody knows that the gateway is gone."""
+        self._streams.fail_all(reason)
 
     # --- the local bus ---
 
@@ -191,7 +221,7 @@ class GrpcEngineRuntime(RpcClient):
 
 def _topic(run_id: str, event: Event) -> str:
     """Where `event` is published by those whose own it is."""
-    return APPROVALS_TOPIC if event.type in APPROVAL_TYPES else run_topic(run_id)
+    return APPROVALS_TOPIC if event.type in EVENT_TYPES else run_topic(run_id)
 
 
 def _submission(command: ExecutionCommand) -> pb.SubmitExecutionRequest:

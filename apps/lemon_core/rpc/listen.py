@@ -99,16 +99,19 @@ def check_unix(listen: UnixListen) -> None:
         raise SocketInUse(path, "exists: stop the server that owns it or configure another path")
 
 
-def check_tcp(listen: TcpListen, *, token_count: int) -> None:
-    """Refuse to offer runs without a token, or tokens without encryption; raises `ListenError`."""
-    if token_count == 0:
+def check_tcp(listen: TcpListen, *, authenticated: bool, encrypted: bool) -> None:
+    """Refuse to offer runs to anybody, or beyond this machine in the clear; raises `ListenError`.
+
+    `authenticated`: there are tokens, or certificates name the peers.
+    """
+    if not authenticated:
         raise ListenError(
             listen.target,
             'auth = "none" exists on a Unix socket only: configure a token, or listen on unix:',
         )
-    if not listen.is_loopback:
+    if not listen.is_loopback and not encrypted:
         raise ListenError(
             listen.target,
-            "only loopback addresses are served over TCP, because a token must not travel in the "
-            "clear: use 127.0.0.1 and a tunnel, or listen on unix:",
+            "is not loopback, and a token must not travel in the clear: set tls_cert and tls_key, "
+            "or listen on 127.0.0.1 or on unix:",
         )

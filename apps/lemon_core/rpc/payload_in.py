@@ -146,7 +146,8 @@ def _run_failed(message: pb.RunEvent) -> events.RunFailed:
     )
 
 
-def _pending(message: pb.PendingApproval) -> events.PendingApproval:
+def pending_from_message(message: pb.PendingApproval) -> events.PendingApproval:
+    """The question in `message`; raises `ValidationError`, and `InvalidMessage` for its action."""
     return events.PendingApproval.model_validate(
         {
             "id": message.id,
@@ -170,7 +171,7 @@ def _pending(message: pb.PendingApproval) -> events.PendingApproval:
 def _approval_requested(message: pb.RunEvent) -> events.ApprovalRequested:
     requested = message.approval_requested
     return events.ApprovalRequested(
-        approval_id=requested.approval_id, pending=_pending(requested.pending)
+        approval_id=requested.approval_id, pending=pending_from_message(requested.pending)
     )
 
 
@@ -179,7 +180,7 @@ def _approval_resolved(message: pb.RunEvent) -> events.ApprovalResolved:
     return events.ApprovalResolved(
         approval_id=resolved.approval_id,
         decision=resolved.decision,
-        pending=_pending(resolved.pending) if resolved.HasField("pending") else None,
+        pending=pending_from_message(resolved.pending) if resolved.HasField("pending") else None,
         reason=resolved.reason if resolved.HasField("reason") else None,
     )
 

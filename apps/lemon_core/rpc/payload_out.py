@@ -148,7 +148,8 @@ def _fill_run_failed(message: pb.RunEvent, run_id: str, payload: object) -> bool
     return True
 
 
-def _pending(payload: events.PendingApproval) -> pb.PendingApproval:
+def pending_to_message(payload: events.PendingApproval) -> pb.PendingApproval:
+    """The message of an open question; raises `NotJson` when its action is not JSON."""
     decisions = payload.decisions
     return pb.PendingApproval(
         id=payload.id,
@@ -169,7 +170,9 @@ def _fill_approval_requested(message: pb.RunEvent, run_id: str, payload: object)
     if not isinstance(payload, events.ApprovalRequested):
         return False
     message.approval_requested.CopyFrom(
-        pb.ApprovalRequested(approval_id=payload.approval_id, pending=_pending(payload.pending))
+        pb.ApprovalRequested(
+            approval_id=payload.approval_id, pending=pending_to_message(payload.pending)
+        )
     )
     return True
 
@@ -182,7 +185,7 @@ def _fill_approval_resolved(message: pb.RunEvent, run_id: str, payload: object) 
         pb.ApprovalResolved(
             approval_id=payload.approval_id,
             decision=payload.decision,
-            pending=None if pending is None else _pending(pending),
+            pending=None if pending is None else pending_to_message(pending),
             reason=payload.reason,
         )
     )

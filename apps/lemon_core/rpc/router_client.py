@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 import grpc
@@ -16,8 +16,8 @@ from lemon_core import ids
 from lemon_core.bridges import RunNotFound, SteerMode, SteerOutcome, SubmitResult
 from lemon_core.clock import Clock
 from lemon_core.errors import LemonError
-from lemon_core.events import Event
-from lemon_core.router_views import RunInfo, SessionInfo, SessionView
+from lemon_core.events import Event, PendingApproval
+from lemon_core.router_views import RunInfo, SessionInfo, SessionNotFound, SessionView
 from lemon_core.rpc.catch_up import CatchUp
 from lemon_core.rpc.channel import SUBMIT_TIMEOUT_S, PeerUnavailable
 from lemon_core.rpc.client import RpcClient, UnaryCall
@@ -28,16 +28,31 @@ from lemon_core.rpc.commands import (
     submit_result_from_message,
 )
 from lemon_core.rpc.fields import writing
+from lemon_core.rpc.inbound import inbound_to_message
 from lemon_core.rpc.listen import Listen
 from lemon_core.rpc.router_messages import (
+    approvals_from_message,
+    patch_to_message,
+    resolve_to_message,
     run_info_from_message,
     session_from_message,
     session_info_from_message,
+    settings_from_message,
 )
 from lemon_core.rpc.stream_client import StreamCall
+from lemon_core.rpc.tls import ClientTls
 from lemon_core.runs import RunRequest
+from lemon_core.store.wrappers import UNSET, SessionSettings, Unset
 
 CONNECT_TIMEOUT_S: Final = 2.0
+# A reset waits for the end of what it aborts.
+RESET_TIMEOUT_S: Final = 15.0
+
+_Submission = TypeVar("_Submission", router_pb.RunRequest, router_pb.InboundMessage)
+
+if TYPE_CHECKING:
+    # Its models take milliseconds to make, and commands have no use for them.
+    from lemon_core.messages import InboundMessage
 
 _DECISIONS: Final[Mapping[Literal["continue", "cancel"], router_pb.KeepAliveDecision]] = {
     "continue": router_pb.KEEP_ALIVE_DECISION_CONTINUE,
@@ -57,9 +72,10 @@ class GrpcRouterBridge(RpcClient):
         *,
         clock: Clock,
         token: str | None = None,
+        tls: ClientTls | None = None,
         lost_after_ms: int | None = None,
     ) -> None:
-        super().__init__(target, clock=clock, token=token, lost_after_ms=lost_after_ms)
+        super().__init__(target, clock=clock, token=token, tls=tls, lost_after_ms=lost_after_ms)
         self._stub = router_pb2_grpc.RouterServiceStub(self._channel)
 
     def _open_stream(self) -> StreamCall:
@@ -79,20 +95,39 @@ class GrpcRouterBridge(RpcClient):
         try:
             with writing("request"):
                 message = run_request_to_message(request)
-            if not await self._connected():
-                return SubmitResult("unavailable", request.run_id, "the router does not answer")
-            answer = await self._call(
-                self._stub.SubmitRun,
-                message,
-                run_id=request.run_id or "",
-                timeout_s=SUBMIT_TIMEOUT_S,
-                attempts=2,
-            )
-        except PeerUnavailable:
-            return SubmitResult("outcome_unknown", request.run_id, "the router did not answer")
         except LemonError as exc:
-            return SubmitResult("rejected", request.run_id, f"{exc.code}: {exc}"[:300])
-        return submit_result_from_message(answer)
+            return _rejected(request.run_id, exc)
+        return await self._submit(self._stub.SubmitRun, message, request.run_id)
+
+    async def handle_inbound(self, message: InboundMessage) -> SubmitResult:
+        """Hand over a channel's message; an outcome is unknown as in `submit_run`.
+
+        The router makes the run id out of the message's, so a message sent again runs once.
+        """
+        try:
+            with writing("inbound"):
+                sent = inbound_to_message(message)
+        except LemonError as exc:
+            return _rejected(None, exc)
+        return await self._submit(self._stub.HandleInbound, sent, None)
+
+    async def _submit(
+        self,
+        call: UnaryCall[_Submission, router_pb.SubmitResult],
+        message: _Submission,
+        run_id: str | None,
+    ) -> SubmitResult:
+        if not await self._connected():
+            return SubmitResult("unavailable", run_id, "the router does not answer")
+        try:
+            answer = await self._call(
+                call, message, run_id=run_id or "", timeout_s=SUBMIT_TIMEOUT_S, attempts=2
+            )
+            return submit_result_from_message(answer)
+        except PeerUnavailable:
+            return SubmitResult("outcome_unknown", run_id, "the router did not answer")
+        except LemonError as exc:
+            return _rejected(run_id, exc)
 
     async def _connected(self) -> bool:
         """True once there is a connection; nothing is sent for it."""
@@ -156,6 +191,10 @@ class GrpcRouterBridge(RpcClient):
         return answer.state if answer.HasField("state") else None
 
 
+def _rejected(run_id: str | None, error: LemonError) -> SubmitResult:
+    return SubmitResult("rejected", run_id, f"{error.code}: {error}"[:300])
+
+
 class RouterClient(GrpcRouterBridge):
     """Every call of RouterService.
 
@@ -200,8 +239,10 @@ class RouterClient(GrpcRouterBridge):
         """One session with its settings and recent runs; None when it is unknown."""
         request = router_pb.GetSessionRequest(session_key=session_key, run_limit=run_limit or 0)
         try:
-            return session_from_message(await self._call(self._stub.GetSession, request))
-        except RunNotFound:
+            return session_from_message(
+                await self._call(self._stub.GetSession, request, run_id=session_key)
+            )
+        except SessionNotFound:
             return None
 
     async def list_runs(
@@ -226,6 +267,39 @@ class RouterClient(GrpcRouterBridge):
             )
         except RunNotFound:
             return None
+
+    async def reset_session(self, session_key: str) -> None:
+        """End what the session has, and forget its history, its policy and its choices."""
+        request = router_pb.ResetSessionRequest(session_key=session_key)
+        await self._call(
+            self._stub.ResetSession, request, run_id=session_key, timeout_s=RESET_TIMEOUT_S
+        )
+
+    async def patch_session(
+        self,
+        session_key: str,
+        *,
+        model: str | Unset | None = UNSET,
+        thinking_level: str | Unset | None = UNSET,
+    ) -> SessionSettings:
+        """Change the session's sticky choices (None takes one back); what they are then."""
+        with writing("settings"):
+            request = patch_to_message(session_key, model, thinking_level)
+        return settings_from_message(await self._call(self._stub.PatchSession, request))
+
+    async def list_approvals(self) -> list[PendingApproval]:
+        """The open questions that this peer may see, oldest first."""
+        request = router_pb.ListApprovalsRequest()
+        return approvals_from_message(await self._call(self._stub.ListApprovals, request))
+
+    async def resolve_approval(self, approval_id: str, decision: str) -> bool:
+        """Answer a question; False when it is unknown or has an answer already.
+
+        Raises `InvalidDecision`'s `InvalidCommand` for what the question does not take.
+        """
+        with writing("decision"):
+            request = resolve_to_message(approval_id, decision)
+        return (await self._call(self._stub.ResolveApproval, request, attempts=1)).resolved
 
     async def watch(self, run_id: str, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The run's events after `after_seq` until it is over, in order, each once.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from google.protobuf.message import Message
 
+from lemon.execution.v1 import execution_pb2 as epb
 from lemon.router.v1 import router_pb2 as pb
+from lemon_core.events import PendingApproval
 from lemon_core.router_views import RunInfo, SessionInfo, SessionView
 from lemon_core.rpc.fields import reading
-from lemon_core.rpc.payload_in import completion_from_message
-from lemon_core.rpc.payload_out import completion_to_message
+from lemon_core.rpc.payload_in import completion_from_message, pending_from_message
+from lemon_core.rpc.payload_out import completion_to_message, pending_to_message
+from lemon_core.store.wrappers import UNSET, SessionSettings, Unset
 
 
 def run_info_to_message(info: RunInfo) -> pb.RunInfo:
@@ -102,6 +107,53 @@ def session_from_message(message: pb.Session) -> SessionView:
         thinking_level=_text(message, "thinking_level"),
         runs=tuple(run_info_from_message(run) for run in message.runs),
     )
+
+
+def settings_to_message(settings: SessionSettings) -> pb.SessionSettings:
+    """The message of a session's choices."""
+    return pb.SessionSettings(model=settings.model, thinking_level=settings.thinking_level)
+
+
+def settings_from_message(message: pb.SessionSettings) -> SessionSettings:
+    """The choices in `message`."""
+    return SessionSettings(_text(message, "model"), _text(message, "thinking_level"))
+
+
+def patch_to_message(
+    session_key: str, model: str | Unset | None, thinking_level: str | Unset | None
+) -> pb.PatchSessionRequest:
+    """The message that changes choices; None takes one back, `UNSET` leaves it."""
+    return pb.PatchSessionRequest(
+        session_key=session_key,
+        model=None if isinstance(model, Unset) else model or "",
+        thinking_level=None if isinstance(thinking_level, Unset) else thinking_level or "",
+    )
+
+
+def patch_from_message(
+    message: pb.PatchSessionRequest,
+) -> tuple[str | Unset | None, str | Unset | None]:
+    """What `message` wants of model and thinking level."""
+    return (
+        (message.model or None) if message.HasField("model") else UNSET,
+        (message.thinking_level or None) if message.HasField("thinking_level") else UNSET,
+    )
+
+
+def approvals_to_message(pending: Iterable[PendingApproval]) -> pb.ListApprovalsResponse:
+    """The message of open questions; raises `NotJson` for an action that is not JSON."""
+    return pb.ListApprovalsResponse(approvals=[pending_to_message(item) for item in pending])
+
+
+def approvals_from_message(message: pb.ListApprovalsResponse) -> list[PendingApproval]:
+    """The questions in `message`; raises `InvalidMessage`."""
+    with reading("approvals"):
+        return [pending_from_message(item) for item in message.approvals]
+
+
+def resolve_to_message(approval_id: str, decision: str) -> epb.ResolveApprovalRequest:
+    """The message that answers a question."""
+    return epb.ResolveApprovalRequest(approval_id=approval_id, decision=decision)
 
 
 def _text(message: Message, name: str) -> str | None:

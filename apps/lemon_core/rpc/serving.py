@@ -1,4 +1,4 @@
-"""A gRPC server on a Unix socket or a loopback address, and the edge of every call it serves.
+"""A gRPC server on a Unix socket or a TCP address, and the edge of every call it serves.
 
 Both services use it: `running_server` owns the server, `Boundary` stands between a call and its
 handler. It finds the peer, and turns core's errors into status codes, once, for all calls.
@@ -24,6 +24,8 @@ from lemon_core.journal import Journal, Past
 from lemon_core.logs import get_logger
 from lemon_core.rpc.auth import (
     Authenticator,
+    CertificateAuthenticator,
+    Connection,
     Peer,
     SocketAuthenticator,
     TokenAuthenticator,
@@ -40,7 +42,8 @@ from lemon_core.rpc.listen import (
     parse_listen,
 )
 from lemon_core.rpc.status import PeerGone, Unauthenticated, refusal
-from lemon_core.rpc.stream_server import RunStreamServer, StreamRegistry
+from lemon_core.rpc.stream_server import Resumed, RunStreamServer, StreamRegistry
+from lemon_core.rpc.tls import ServerTls
 
 __all__ = [
     "Boundary",
@@ -76,7 +79,7 @@ class Boundary:
 
     def peer(self, context: CallContext) -> Peer:
         """Who calls; raises `Unauthenticated`."""
-        return self._authenticator.peer(context.invocation_metadata() or ())
+        return self._authenticator.peer(context.invocation_metadata() or (), _connection(context))
 
     async def answer(
         self,
@@ -102,11 +105,12 @@ class Boundary:
         *,
         past: Past | None = None,
         allowed: Callable[[Peer, str], bool] | None = None,
+        resumed: Callable[[Peer], Resumed] | None = None,
     ) -> None:
         """Serve one peer's stream of run events from `journal`.
 
         `past` answers for runs that the journal does not hold; `allowed(peer, run_id)` says which
-        runs the peer may see (default: all).
+        runs the peer may see (default: all); `resumed(peer)` is told where it goes on.
         """
         try:
             peer = self.peer(context)
@@ -119,6 +123,7 @@ class Boundary:
                     clock=self._clock,
                     heartbeat_ms=self._options.heartbeat_ms,
                     max_message_bytes=self._options.max_message_bytes,
+                    resumed=None if resumed is None else resumed(peer),
                 )
                 await self._streams.serve(stream, controls)
         except PeerGone:
@@ -127,6 +132,10 @@ class Boundary:
             await self._refuse(context, exc)
         except Exception as exc:  # as in `answer`
             await self._fail(context, exc)
+
+    def open_streams(self) -> int:
+        """How many streams of run events are open."""
+        return len(self._streams)
 
     def stop_streams(self) -> None:
         """Let every stream send what is ready and close."""
@@ -149,9 +158,13 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that takes calls; `address` is the target for clients."""
+    """A server that takes calls; `address` is the target for clients.
+
+    `open_streams` counts the streams of run events that are open now.
+    """
 
     address: str
+    open_streams: Callable[[], int]
 
 
 @asynccontextmanager
@@ -163,6 +176,7 @@ async def running_server(
     clock: Clock,
     options: ServingOptions | None = None,
     tokens: Sequence[TokenRow] = (),
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serve what `register` adds, with health and reflection for the full names in `services`.
 
@@ -179,8 +193,10 @@ async def running_server(
     from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
     options = options or ServingOptions()
-    authenticator = _authenticator(listen, tokens)
-    interceptors = [_EveryCall(authenticator)] if isinstance(listen, TcpListen) else []
+    authenticator = _authenticator(listen, tokens, tls)
+    # Without a token in it, a call has been proven by its connection, or not got this far.
+    by_token = isinstance(authenticator, TokenAuthenticator)
+    interceptors = [_EveryCall(authenticator)] if by_token else []
     server = grpc.aio.server(interceptors=interceptors, options=_server_options(options))
     boundary = Boundary(authenticator, clock, options)
     register(server, boundary)
@@ -189,11 +205,11 @@ async def running_server(
     names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     try:
-        address = _bind(server, listen)
+        address = _bind(server, listen, tls)
         await server.start()
         for name in ("", *services):
             await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
-        yield RunningServer(address)
+        yield RunningServer(address, boundary.open_streams)
     finally:
         with anyio.CancelScope(shield=True):
             await checks.enter_graceful_shutdown()
@@ -201,21 +217,33 @@ async def running_server(
             await server.stop(STOP_GRACE_MS / 1000)
 
 
-def _authenticator(listen: Listen, tokens: Sequence[TokenRow]) -> Authenticator:
+def _authenticator(
+    listen: Listen, tokens: Sequence[TokenRow], tls: ServerTls | None
+) -> Authenticator:
     if isinstance(listen, UnixListen):
         return SocketAuthenticator()
-    check_tcp(listen, token_count=len(tokens))
+    by_name = tls is not None and tls.names_peers
+    check_tcp(listen, authenticated=by_name or bool(tokens), encrypted=tls is not None)
+    if by_name:
+        return CertificateAuthenticator(tokens)
     try:
         return TokenAuthenticator(tokens)
     except ValueError as exc:
         raise ListenError(listen.target, str(exc)) from exc
 
 
-def _bind(server: grpc.aio.Server, listen: Listen) -> str:
+def _connection(context: CallContext) -> Connection:
+    return context.auth_context()
+
+
+def _bind(server: grpc.aio.Server, listen: Listen, tls: ServerTls | None) -> str:
     if isinstance(listen, UnixListen):
         check_unix(listen)
     try:
-        port = server.add_insecure_port(listen.target)
+        if tls is None or isinstance(listen, UnixListen):
+            port = server.add_insecure_port(listen.target)
+        else:
+            port = server.add_secure_port(listen.target, _credentials(tls))
     except RuntimeError as exc:
         raise ListenError(listen.target, "the address cannot be used (is it taken?)") from exc
     if isinstance(listen, TcpListen):
@@ -223,6 +251,14 @@ def _bind(server: grpc.aio.Server, listen: Listen) -> str:
     # Nobody else could enter the folder before this line either.
     os.chmod(listen.path, 0o600)
     return f"unix:{listen.path}"
+
+
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.cert)],
+        root_certificates=tls.client_ca,
+        require_client_auth=tls.client_ca is not None,
+    )
 
 
 def _server_options(options: ServingOptions) -> list[tuple[str, int]]:

@@ -8,8 +8,12 @@ from typing import Final
 from lemon.execution.v1 import execution_pb2 as pb
 from lemon_core.bridges import ActionState, HealthCheck, HealthReport, RunSnapshot, RunState
 from lemon_core.rpc.fields import reading, resume_from_message, resume_to_message, word_of
-from lemon_core.rpc.payload_in import optional_map, run_completed_from_message
-from lemon_core.rpc.payload_out import completion_to_message
+from lemon_core.rpc.payload_in import (
+    optional_map,
+    pending_from_message,
+    run_completed_from_message,
+)
+from lemon_core.rpc.payload_out import completion_to_message, pending_to_message
 from lemon_core.rpc.wire_json import InvalidMessage, dump_map
 
 _STATES: Final[Mapping[RunState, pb.RunState]] = {
@@ -35,7 +39,10 @@ def run_state_from_message(state: pb.RunState) -> RunState:
 
 
 def snapshot_to_message(snapshot: RunSnapshot, *, lean: bool = False) -> pb.RunSnapshot:
-    """The message of a snapshot, `lean` without text and actions; raises `InvalidMessage`."""
+    """The message of a snapshot, `lean` without text, actions and questions.
+
+    Raises `InvalidMessage`.
+    """
     message = pb.RunSnapshot(
         run_id=snapshot.run_id,
         session_key=snapshot.session_key,
@@ -48,6 +55,9 @@ def snapshot_to_message(snapshot: RunSnapshot, *, lean: bool = False) -> pb.RunS
         applied_steers=snapshot.applied_steers,
         stream_epoch=snapshot.stream_epoch,
         started_at_ms=snapshot.started_at_ms,
+        open_approvals=()
+        if lean
+        else [pending_to_message(pending) for pending in snapshot.open_approvals],
     )
     if snapshot.resume is not None:
         message.resume.CopyFrom(resume_to_message(snapshot.resume))
@@ -63,6 +73,8 @@ def snapshot_from_message(message: pb.RunSnapshot) -> RunSnapshot:
     state = word_of(_STATE_WORDS, message.state, "snapshot.state")
     if (state == "terminal") is not message.HasField("terminal"):
         raise InvalidMessage("snapshot.terminal", f"does not fit state {state}")
+    with reading("snapshot.open_approvals"):
+        questions = tuple(pending_from_message(pending) for pending in message.open_approvals)
     with reading("snapshot.terminal"):
         end = run_completed_from_message(message.terminal) if state == "terminal" else None
     return RunSnapshot(
@@ -82,6 +94,7 @@ def snapshot_from_message(message: pb.RunSnapshot) -> RunSnapshot:
         terminal=None if end is None else end.completed,
         duration_ms=None if end is None else end.duration_ms,
         started_at_ms=message.started_at_ms if message.HasField("started_at_ms") else None,
+        open_approvals=questions,
     )
 
 

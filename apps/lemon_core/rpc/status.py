@@ -19,6 +19,7 @@ from lemon_core.approval_types import InvalidDecision
 from lemon_core.bridges import ExecutionRejected, RunIdConflict, RunNotFound
 from lemon_core.errors import LemonError
 from lemon_core.execution_context import AuthorityError, ContextRejected
+from lemon_core.router_views import SessionBusy, SessionNotFound
 from lemon_core.rpc.fields import UnsupportedContract
 from lemon_core.runs import InvalidCommand
 from lemon_core.tool_policy import InvalidToolPolicy
@@ -71,6 +72,8 @@ STATUS: Final[tuple[tuple[type[LemonError], grpc.StatusCode], ...]] = (
     (AuthorityError, grpc.StatusCode.INVALID_ARGUMENT),
     (RunIdConflict, grpc.StatusCode.ALREADY_EXISTS),
     (RunNotFound, grpc.StatusCode.NOT_FOUND),
+    (SessionNotFound, grpc.StatusCode.NOT_FOUND),
+    (SessionBusy, grpc.StatusCode.FAILED_PRECONDITION),
     (ExecutionRejected, grpc.StatusCode.UNAVAILABLE),
     (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
     (PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),

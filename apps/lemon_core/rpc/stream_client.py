@@ -165,7 +165,7 @@ class RunStreams:
             if heard:
                 attempt, lost_at_ms = 0, now_ms
             elif self._lost_after_ms is not None and now_ms - lost_at_ms >= self._lost_after_ms:
-                self._fail_all("the connection is lost")
+                self.fail_all("the connection is lost")
             await self._clock.sleep(capped_backoff(RETRY_BASE_MS, attempt, RETRY_MAX_MS))
             attempt += 1
 
@@ -174,7 +174,7 @@ class RunStreams:
         try:
             report = await self._health()
         except (Unauthenticated, PermissionDenied) as exc:
-            self._fail_all(str(exc))
+            self.fail_all(str(exc))
             return False
         except LemonError as exc:
             log.debug("rpc.peer_unreachable", error=exc.code)
@@ -224,7 +224,7 @@ class RunStreams:
         except grpc.aio.AioRpcError as exc:
             log.debug("rpc.stream_ended", status=exc.code().name)
             if exc.code() in _PERMANENT:
-                self._fail_all(str(error_of(exc, "")))
+                self.fail_all(str(error_of(exc, "")))
             return None
         return frame if isinstance(frame, pb.RunEventFrame) else None
 
@@ -270,7 +270,8 @@ class RunStreams:
         if again:
             self._subscribe(run_id)
 
-    def _fail_all(self, reason: str) -> None:
+    def fail_all(self, reason: str) -> None:
+        """End every reader with `StreamLost`."""
         for run_id in tuple(self._readers):
             self._fail(run_id, StreamLost(run_id, reason))
 

@@ -26,6 +26,11 @@ class FrameWriter(Protocol):
         """Send one frame; returns when the transport has taken it."""
 
 
+Resumed = Callable[[str, int, bool], None]
+"""Told of each subscription that goes on after a number: the run, how many events it missed, and
+whether a snapshot stands for some of them."""
+
+
 class RunStreamServer:
     """One peer's stream.
 
@@ -42,11 +47,13 @@ class RunStreamServer:
         clock: Clock,
         heartbeat_ms: int,
         max_message_bytes: int,
+        resumed: Resumed | None = None,
     ) -> None:
         self._writer, self._follower = writer, follower
         self._past, self._allowed = past, allowed
         self._clock, self._heartbeat_ms = clock, heartbeat_ms
         self._max_message_bytes = max_message_bytes
+        self._resumed = resumed
         self._notes: deque[tuple[str, StreamItem | None]] = deque()
         self._failure: LemonError | None = None
         self._beat_due = self._stopping = self._controls_over = False
@@ -100,6 +107,8 @@ class RunStreamServer:
         # Without an epoch a number says nothing; after 0 there is nothing to say.
         epoch = subscribe.stream_epoch if subscribe.after_seq else None
         if self._follower.add(run_id, subscribe.after_seq, epoch):
+            if self._resumed is not None and epoch is not None:
+                self._resumed(run_id, *self._follower.missed(run_id))
             return
         items = await self._past(run_id) if self._past is not None else ()
         self._notes.extend((run_id, item) for item in items)
@@ -166,6 +175,9 @@ class StreamRegistry:
         self._max_streams = max_streams
         self._open: dict[RunStreamServer, None] = {}
         self._stopping = False
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     def stop(self) -> None:
         """Ask every stream, and every later one, to send what is ready and close."""

@@ -8,11 +8,13 @@ rows in one fixed order, so that two of them never wait for each other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 from psycopg import AsyncCursor
 
 from lemon_core.clock import Clock
+from lemon_core.store.advisory import holding, is_held
 from lemon_core.store.backend import (
     Delete,
     DeleteRuns,
@@ -115,6 +117,14 @@ class PostgresBackend:
 
     async def ping(self) -> None:
         await self._rows("SELECT 1", {})
+
+    def holding(self, name: str) -> AbstractAsyncContextManager[None]:
+        """The advisory lock of `name` for the block; raises as `advisory.holding`."""
+        return holding(self.address, name, self._clock)
+
+    async def is_held(self, name: str) -> bool:
+        """True while a living process holds the lock of `name`. Raises `StoreError`."""
+        return await self._links.run(lambda link: is_held(link, name), writing=False)
 
     async def get(self, table: str, key: bytes) -> bytes | None:
         rows = await self._rows(_GET, {"table": table, "key": key})

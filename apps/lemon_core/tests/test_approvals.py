@@ -270,6 +270,26 @@ async def test_a_drain_leaves_questions_which_the_next_boot_settles(desk: Desk) 
     assert types == ["approval_timed_out"]
 
 
+async def test_the_questions_of_a_run_that_is_over_end_and_others_stay(desk: Desk) -> None:
+    over, going_on = Outcome(), Outcome()
+    async with desk.listening() as heard, anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.ask, over, asking())
+        first = await heard.question()
+        tasks.start_soon(desk.ask, going_on, asking(run_id="run_2"))
+        second = await heard.question()
+        assert await desk.approvals.settle_run("run_1", "user_requested") == 1
+        assert await desk.approvals.settle_run("run_1", "user_requested") == 0
+        end = await heard.end()
+        assert (end.approval_id, end.decision, end.reason) == (
+            first.id,
+            "timeout",
+            "user_requested",
+        )
+        assert [p.id for p in await desk.approvals.pending_approvals()] == [second.id]
+        assert await desk.approvals.resolve(second.id, "deny")
+    assert isinstance(over.value, ApprovalTimeout)
+
+
 @pytest.mark.behaviour("lemon_core.21")
 async def test_another_nodes_live_run_can_be_answered_once(desk: Desk) -> None:
     other, outcome = Desk(desk.store, clock=desk.clock, node_id="there"), Outcome()

@@ -208,3 +208,31 @@ async def test_a_stopped_bus_keeps_nobody_waiting() -> None:
             assert await bus.wait_run("a", 60_000) == Completion(ok=False, error="bus_stopped")
             with bus.subscribe(TOPIC) as late:
                 assert await late.receive_batch() == []
+
+
+async def test_a_listener_is_handed_events_of_its_topics_until_it_ends() -> None:
+    bus = Bus()
+    seen: list[int] = []
+    with bus.listening((TOPIC, "other"), lambda taken: seen.append(taken.ts_ms)) as listener:
+        bus.publish(TOPIC, event(1))
+        bus.publish("other", event(2))
+        bus.publish("third", event(3))
+        bus.publish_from(listener, TOPIC, event(4))
+        assert seen == [1, 2], "at once, and not its own"
+        await anyio.to_thread.run_sync(bus.publish, TOPIC, event(5))
+        await anyio.lowlevel.checkpoint()
+        assert seen == [1, 2, 5]
+    bus.publish(TOPIC, event(6))
+    assert seen == [1, 2, 5]
+    assert not bus.has_subscribers(TOPIC)
+
+
+async def test_a_failing_listener_is_no_concern_of_the_publisher() -> None:
+    bus = Bus()
+
+    def fail(_: Event) -> None:
+        raise RuntimeError("not today")
+
+    with bus.listening((TOPIC,), fail), bus.subscribe(TOPIC) as other:
+        bus.publish(TOPIC, event(1))
+        assert await take(other, 1) == [1]

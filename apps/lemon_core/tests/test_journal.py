@@ -11,11 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lemon_core.bridges import ActionState, RunNotFound, RunSnapshot, StreamItem, StreamLost
 from lemon_core.events import (
     Action,
+    ApprovalRequested,
+    ApprovalResolved,
     Completion,
     Delta,
     EngineAction,
     EngineStarted,
     Event,
+    PendingApproval,
     RunAbsorbed,
     RunCompleted,
     RunFailed,
@@ -183,6 +186,12 @@ def test_a_snapshot_is_the_sum_of_the_events() -> None:
     held.append(RUN, delta(1, "Hello "))
     held.append(RUN, action("completed", ok=False))
     held.append(RUN, delta(2, "world"))
+    open_one, answered = (PendingApproval(id=name, tool="bash") for name in ("apr_1", "apr_2"))
+    for pending in (open_one, answered):
+        asked = ApprovalRequested(approval_id=pending.id, pending=pending)
+        held.append(RUN, Event("approval_requested", 1_600, asked, {}))
+    said = ApprovalResolved(approval_id="apr_2", decision="deny")
+    held.append(RUN, Event("approval_resolved", 1_700, said, {}))
     held.note(RUN, phase="streaming", applied_steer="run_s")
     expected = RunSnapshot(
         run_id=RUN,
@@ -190,13 +199,14 @@ def test_a_snapshot_is_the_sum_of_the_events() -> None:
         state="running",
         stream_epoch="epoch_1",
         phase="streaming",
-        last_event_seq=6,
+        last_event_seq=9,
         last_delta_seq=2,
         accumulated_text="Hello world",
         resume=token,
         actions=(ActionState("a1", "tool", "read", "completed", False, {"path": "a.txt"}),),
         applied_steers=("run_s",),
         started_at_ms=1_000,
+        open_approvals=(open_one,),
     )
     assert held.snapshot(RUN) == expected
     held.append(RUN, completed())
@@ -207,6 +217,7 @@ def test_a_snapshot_is_the_sum_of_the_events() -> None:
         Completion(ok=True, answer="done"),
         5,
     )
+    assert ended.open_approvals == ()
 
 
 @pytest.mark.parametrize(

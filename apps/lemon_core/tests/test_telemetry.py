@@ -75,3 +75,14 @@ def test_a_span_tells_an_exception_and_lets_it_through(seen: Seen) -> None:
         ("work.start", None),
         ("work.exception", "KeyError"),
     ]
+
+
+def test_it_tells_whether_anybody_listens() -> None:
+    telemetry = Telemetry()
+    assert not telemetry.is_heard("lemon.run")
+    detach = telemetry.attach("lemon.run.end", lambda *event: None)
+    assert telemetry.is_heard("lemon.run")
+    assert telemetry.is_heard("lemon.run.end.more")
+    assert not telemetry.is_heard("lemon.config")
+    detach()
+    assert not telemetry.is_heard("lemon.run")

@@ -99,7 +99,7 @@ def test_every_problem_of_every_file_comes_at_once(home: Home) -> None:
         listen = "nowhere"
 
         [[gateway.rpc.tokens]]
-        id = "desk"
+        secret = "DESK_TOKEN"
         [router]
         engines = ["a"]
         """
@@ -112,7 +112,7 @@ def test_every_problem_of_every_file_comes_at_once(home: Home) -> None:
         f"{at}2: gateway.max_concurrent_runs: must be a whole number, not 'many'",
         f"{at}3: gateway.auto_resume: must be true or false, not 1",
         f"{at}6: gateway.rpc.listen: must be unix:<path> or <host>:<port>, not 'nowhere'",
-        f"{at}8: gateway.rpc.tokens[0].secret: is required",
+        f"{at}8: gateway.rpc.tokens[0].id: is required",
         f"{home.project_file}:2: defaults.thinking_level: must be 'off', 'minimal', 'low', "
         "'medium', 'high' or 'xhigh', not 'huge'",
     ]

@@ -10,6 +10,7 @@ from lemon_core.tool_policy import ToolPolicy
 
 TOKEN = {"id": "desk", "secret": "DESK_TOKEN"}
 TLS = {"tls_cert": "/c.pem", "tls_key": "/k.pem"}
+MUTUAL = {**TLS, "tls_client_ca": "/ca.pem"}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,9 @@ def test_a_token_without_a_policy_is_in_safe_mode() -> None:
         ({"listen": "0.0.0.0:1", "tokens": [TOKEN], **TLS}, []),
         ({"listen": "0.0.0.0:1", "auth": "mtls", **TLS}, ["auth"]),
         ({"listen": "0.0.0.0:1", "auth": "mtls", "tls_client_ca": "/ca.pem", **TLS}, []),
+        ({"listen": "127.0.0.1:1", "tokens": [{"id": "desk"}]}, ["tokens"]),
+        ({"tokens": [{"id": "desk"}]}, ["tokens"]),
+        ({"listen": "127.0.0.1:1", "auth": "mtls", "tokens": [{"id": "desk"}], **MUTUAL}, []),
         ({"tls_cert": "/c.pem"}, ["tls_key"]),
         ({"tls_key": "/k.pem"}, ["tls_cert"]),
         ({"tokens": [TOKEN, TOKEN]}, ["tokens"]),

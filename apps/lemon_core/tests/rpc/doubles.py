@@ -25,8 +25,10 @@ from lemon_core.bridges import (
     SubmitResult,
 )
 from lemon_core.clock import Clock, SystemClock
+from lemon_core.events import PendingApproval
 from lemon_core.journal import Journal
-from lemon_core.router_views import RunInfo, SessionView
+from lemon_core.messages import InboundMessage
+from lemon_core.router_views import RunInfo, SessionNotFound, SessionView
 from lemon_core.rpc.auth import Peer, TokenRow
 from lemon_core.rpc.commands import (
     command_from_message,
@@ -34,11 +36,15 @@ from lemon_core.rpc.commands import (
     run_request_from_message,
     submit_result_to_message,
 )
+from lemon_core.rpc.inbound import inbound_from_message
 from lemon_core.rpc.listen import Listen, UnixListen
 from lemon_core.rpc.router_messages import (
+    approvals_to_message,
+    patch_from_message,
     run_info_to_message,
     session_info_to_message,
     session_to_message,
+    settings_to_message,
 )
 from lemon_core.rpc.serving import (
     Boundary,
@@ -49,6 +55,7 @@ from lemon_core.rpc.serving import (
 )
 from lemon_core.rpc.snapshots import health_to_message, snapshot_to_message
 from lemon_core.runs import ExecutionCommand, RunRequest
+from lemon_core.store.wrappers import SessionSettings, Unset
 from lemon_core.tests.rpc.samples import NOW_MS
 
 EXECUTION = "lemon.execution.v1.ExecutionService"
@@ -78,6 +85,7 @@ class GatewayDouble(execution_pb2_grpc.ExecutionServiceServicer):
         self.commands: list[ExecutionCommand] = []
         self.peers: list[Peer] = []
         self.calls: list[str] = []
+        self.questions: set[str] = set()
         self.failures: list[Exception | grpc.StatusCode] = []
         """What the next calls do after their work: raise, or lose their answer with a status."""
         self.foreign_runs: set[str] = set()
@@ -130,6 +138,17 @@ class GatewayDouble(execution_pb2_grpc.ExecutionServiceServicer):
         self, request: pb.ListRunsRequest, context: CallContext
     ) -> pb.ListRunsResponse:
         raise NotImplementedError
+
+    async def ResolveApproval(
+        self, request: pb.ResolveApprovalRequest, context: CallContext
+    ) -> pb.ResolveApprovalResponse:
+        async def resolve(_: object, __: Peer) -> pb.ResolveApprovalResponse:
+            self.calls.append(f"resolve {request.approval_id} {request.decision}")
+            is_open = request.approval_id in self.questions
+            self.questions.discard(request.approval_id)
+            return pb.ResolveApprovalResponse(resolved=is_open)
+
+        return await self._answer(context, resolve, request)
 
     async def GetHealth(
         self, request: pb.GetHealthRequest, context: CallContext
@@ -237,6 +256,9 @@ class RouterDouble(router_pb2_grpc.RouterServiceServicer):
         self.runs: list[RunInfo] = []
         self.sessions: list[SessionView] = []
         self.active: dict[str, str] = {}
+        self.inbound: list[InboundMessage] = []
+        self.questions: list[PendingApproval] = []
+        self.settings = SessionSettings("m", "low")
         self._boundary: Boundary | None = None
 
     def register(self, server: grpc.aio.Server, boundary: Boundary) -> None:
@@ -253,6 +275,51 @@ class RouterDouble(router_pb2_grpc.RouterServiceServicer):
             return submit_result_to_message(SubmitResult("accepted", run.run_id, duplicate=known))
 
         return await self._answer(context, submit, request)
+
+    async def HandleInbound(
+        self, request: router_pb.InboundMessage, context: CallContext
+    ) -> router_pb.SubmitResult:
+        async def handle(message: router_pb.InboundMessage, _: Peer) -> router_pb.SubmitResult:
+            inbound = inbound_from_message(message)
+            known = inbound in self.inbound
+            self.inbound.append(inbound)
+            return submit_result_to_message(SubmitResult("accepted", "run_in", duplicate=known))
+
+        return await self._answer(context, handle, request)
+
+    async def ResetSession(
+        self, request: router_pb.ResetSessionRequest, context: CallContext
+    ) -> router_pb.ResetSessionResponse:
+        self.calls.append(f"reset_session {request.session_key}")
+        return router_pb.ResetSessionResponse()
+
+    async def PatchSession(
+        self, request: router_pb.PatchSessionRequest, context: CallContext
+    ) -> router_pb.SessionSettings:
+        model, level = patch_from_message(request)
+        self.settings = SessionSettings(
+            self.settings.model if isinstance(model, Unset) else model,
+            self.settings.thinking_level if isinstance(level, Unset) else level,
+        )
+        return settings_to_message(self.settings)
+
+    async def ListApprovals(
+        self, request: router_pb.ListApprovalsRequest, context: CallContext
+    ) -> router_pb.ListApprovalsResponse:
+        return approvals_to_message(self.questions)
+
+    async def ResolveApproval(
+        self, request: pb.ResolveApprovalRequest, context: CallContext
+    ) -> pb.ResolveApprovalResponse:
+        async def resolve(
+            message: pb.ResolveApprovalRequest, _: Peer
+        ) -> pb.ResolveApprovalResponse:
+            self.calls.append(f"resolve_approval {message.approval_id} {message.decision}")
+            open_before = len(self.questions)
+            self.questions = [q for q in self.questions if q.id != message.approval_id]
+            return pb.ResolveApprovalResponse(resolved=len(self.questions) < open_before)
+
+        return await self._answer(context, resolve, request)
 
     async def AbortSession(
         self, request: router_pb.AbortSessionRequest, context: CallContext
@@ -322,7 +389,7 @@ class RouterDouble(router_pb2_grpc.RouterServiceServicer):
             for view in self.sessions:
                 if view.info.session_key == message.session_key:
                     return session_to_message(view)
-            raise RunNotFound(message.session_key)
+            raise SessionNotFound(message.session_key)
 
         return await self._answer(context, get, request)
 

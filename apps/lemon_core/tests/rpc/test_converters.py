@@ -15,8 +15,9 @@ from lemon.execution.v1 import execution_pb2 as pb
 from lemon.router.v1 import router_pb2 as router_pb
 from lemon_core import bridges, events
 from lemon_core.events import Event
+from lemon_core.messages import InboundMessage
 from lemon_core.router_views import RunInfo, SessionInfo, SessionView
-from lemon_core.rpc import commands, router_messages, run_events, snapshots
+from lemon_core.rpc import commands, inbound, router_messages, run_events, snapshots
 from lemon_core.rpc.fields import InvalidContext, UnsupportedContract, canonical_image
 from lemon_core.rpc.wire_json import InvalidMessage, NotJson
 from lemon_core.runs import (
@@ -27,6 +28,7 @@ from lemon_core.runs import (
     MissingConversationKey,
     RunRequest,
 )
+from lemon_core.store.wrappers import UNSET, SessionSettings
 from lemon_core.tests.rpc import samples, values
 
 NOW = 1_000
@@ -93,6 +95,8 @@ Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
         values.run_infos,
         values.session_infos,
         values.sessions,
+        values.inbounds,
+        values.settings,
     )
 )
 def test_answers_arrive_as_they_were(answer: object) -> None:
@@ -113,12 +117,30 @@ def test_answers_arrive_as_they_were(answer: object) -> None:
             router_messages.session_info_from_message,
         ),
         SessionView: (router_messages.session_to_message, router_messages.session_from_message),
+        InboundMessage: (inbound.inbound_to_message, inbound.inbound_from_message),
+        SessionSettings: (
+            router_messages.settings_to_message,
+            router_messages.settings_from_message,
+        ),
     }
     write, read = converters[type(answer)]
     message = write(answer)
     assert read(sent(message)) == answer
     if isinstance(answer, bridges.HealthReport):
         assert message.ok is answer.ok
+
+
+@given(st.lists(values.pendings, max_size=3))
+def test_questions_arrive_as_they_were(pending: list[events.PendingApproval]) -> None:
+    message = router_messages.approvals_to_message(pending)
+    assert router_messages.approvals_from_message(sent(message)) == pending
+
+
+@pytest.mark.parametrize("model", [UNSET, None, "m"])
+@pytest.mark.parametrize("level", [UNSET, None, "low"])
+def test_a_patch_tells_leave_it_from_take_it_back(model: Any, level: Any) -> None:
+    message = router_messages.patch_to_message("s", model, level)
+    assert router_messages.patch_from_message(sent(message)) == (model, level)
 
 
 @pytest.mark.parametrize("state", ["queued", "waiting_lock", "starting", "running", "terminal"])

@@ -10,6 +10,7 @@ import anyio
 import grpc
 import pytest
 
+from lemon_core.approval_types import InvalidDecision
 from lemon_core.bridges import (
     ExecutionRejected,
     RunIdConflict,
@@ -110,6 +111,31 @@ async def test_a_lost_answer_leads_to_one_run(folder: Path, status: grpc.StatusC
         assert receipt.status == "duplicate"
         assert double.calls == [f"submit {RUN}"] * 3
         assert len(double.commands) == 1
+
+
+async def test_an_answer_to_a_question_is_told_or_is_not_known(folder: Path) -> None:
+    """Sent again, it may find the question settled by itself: nobody can tell then."""
+    async with gateway_and_client(folder) as (double, client):
+        double.questions = {"apr_1", "apr_2"}
+        assert await client.resolve_approval("apr_1", "approve_once")
+        assert not await client.resolve_approval("apr_1", "deny")
+        double.failures = [grpc.StatusCode.UNAVAILABLE]
+        with pytest.raises(PeerUnavailable, match="perhaps by this very answer"):
+            await client.resolve_approval("apr_2", "deny")
+        double.failures = [grpc.StatusCode.UNAVAILABLE] * 3
+        with pytest.raises(PeerUnavailable):
+            await client.resolve_approval("apr_2", "deny")
+        assert len(double.calls) == 2 + 2 + 3
+
+
+async def test_a_decision_that_is_none_is_the_same_error_as_in_one_process(folder: Path) -> None:
+    async with gateway_and_client(folder) as (double, client):
+        double.failures = [InvalidDecision("apr_1", "approve_agent", ("deny",))]
+        with pytest.raises(InvalidDecision, match="takes no decision 'approve_agent'"):
+            await client.resolve_approval("apr_1", "approve_agent")
+        with pytest.raises(InvalidDecision, match="use one of approve_once"):
+            await client.resolve_approval("apr_1", "maybe")
+        assert double.calls == ["resolve apr_1 approve_agent"]
 
 
 async def test_a_gateway_that_never_answers_is_a_temporary_refusal(folder: Path) -> None:

@@ -11,6 +11,7 @@ import anyio
 import grpc
 import pytest
 
+from lemon_core.approval_types import InvalidDecision
 from lemon_core.bridges import (
     ROUTER,
     RouterBridge,
@@ -22,8 +23,9 @@ from lemon_core.bridges import (
 from lemon_core.capabilities import Capabilities
 from lemon_core.clock import Clock, SystemClock
 from lemon_core.errors import LemonError
-from lemon_core.events import Completion, Delta, Event, RunCompleted
+from lemon_core.events import Completion, Delta, Event, PendingApproval, RunCompleted
 from lemon_core.journal import event_seq
+from lemon_core.messages import InboundMessage
 from lemon_core.paths import PathSettings
 from lemon_core.router_views import RunInfo, SessionInfo, SessionView
 from lemon_core.rpc.channel import PeerUnavailable
@@ -33,6 +35,7 @@ from lemon_core.rpc.running import running, wait_healthy
 from lemon_core.rpc.status import PermissionDenied
 from lemon_core.runs import InvalidCommand, RunRequest
 from lemon_core.state_lock import hold_state_lock
+from lemon_core.store.wrappers import SessionSettings
 from lemon_core.testing import FakeClock, socket_dir
 from lemon_core.tests.rpc import samples
 from lemon_core.tests.rpc.doubles import Proxy, QuickClock, RouterDouble, serving
@@ -163,6 +166,40 @@ async def test_sessions_and_runs(folder: Path) -> None:
             f"list_runs {samples.SESSION} ['completed']",
             f"steer_run {RUN} more",
         ]
+
+
+async def test_a_channel_s_message_arrives_as_it_is(folder: Path) -> None:
+    """Specification lemon_router 8."""
+    message = InboundMessage.model_validate(
+        {"channel_id": "telegram", "account_id": "bot", "peer": {"kind": "dm", "id": "5"}}
+    )
+    async with router_and_client(folder) as (double, client):
+        assert await client.handle_inbound(message) == SubmitResult("accepted", "run_in")
+        double.failures = [grpc.StatusCode.UNAVAILABLE]
+        assert (await client.handle_inbound(message)).duplicate
+        assert double.inbound == [message] * 3
+        bad = message.model_copy(update={"raw": object()})
+        assert (await client.handle_inbound(bad)).status == "rejected"
+
+
+async def test_sessions_are_changed(folder: Path) -> None:
+    async with router_and_client(folder) as (double, client):
+        await client.reset_session(samples.SESSION)
+        assert double.calls == [f"reset_session {samples.SESSION}"]
+        assert await client.patch_session(samples.SESSION) == SessionSettings("m", "low")
+        changed = await client.patch_session(samples.SESSION, model=None, thinking_level="high")
+        assert changed == SessionSettings(None, "high")
+
+
+async def test_questions_are_listed_and_answered_once(folder: Path) -> None:
+    async with router_and_client(folder) as (double, client):
+        double.questions.append(PendingApproval(id="a1", tool="bash", action={"cmd": "ls"}))
+        assert await client.list_approvals() == double.questions
+        assert await client.resolve_approval("a1", "approve_once") is True
+        assert await client.resolve_approval("a1", "deny") is False
+        double.failures = [InvalidDecision("a1", "yes", ("deny",))]
+        with pytest.raises(InvalidCommand):
+            await client.resolve_approval("a1", "yes")
 
 
 async def test_calls_without_an_answer_raise_and_the_facade_softens_them(folder: Path) -> None:

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lemon_core.bridges import ActionState, RunSnapshot, StreamItem, StreamLost
-from lemon_core.events import Action, Completion, Delta, EngineAction, EngineStarted, Event
+from lemon_core.events import (
+    Action,
+    ApprovalRequested,
+    ApprovalResolved,
+    Completion,
+    Delta,
+    EngineAction,
+    EngineStarted,
+    Event,
+    PendingApproval,
+)
 from lemon_core.journal import Journal, JournalLimits, event_seq
 from lemon_core.resume import ResumeToken
 from lemon_core.rpc.catch_up import CatchUp
@@ -150,6 +160,23 @@ def test_only_what_is_new_becomes_events() -> None:
     assert (end.type, event_seq(end)) == ("run_completed", 9)
     assert all(event.meta["synthetic"] is True for event in (tail, step, end))
     assert [event.type for event in known.events(whole)] == ["run_completed"]
+
+
+def test_questions_that_are_new_or_gone_become_events() -> None:
+    """A question in events that are gone is asked all the same; one that ended is closed."""
+    known = CatchUp(RUN, FakeClock())
+    one, two = (PendingApproval(id=name, tool="bash") for name in ("apr_1", "apr_2"))
+    asked = Event("approval_requested", 1, ApprovalRequested(approval_id="apr_1", pending=one), {})
+    assert known.events(asked) == [asked]
+    state = RunSnapshot(RUN, samples.SESSION, "running", "e", open_approvals=(two,))
+    gone, new = known.events(state)
+    assert isinstance(gone.payload, ApprovalResolved)
+    assert (gone.payload.approval_id, gone.payload.decision) == ("apr_1", "timeout")
+    assert new.payload == ApprovalRequested(approval_id="apr_2", pending=two)
+    assert known.events(state) == []
+    said = ApprovalResolved(approval_id="apr_2", decision="deny")
+    assert len(known.events(Event("approval_resolved", 1, said, {}))) == 1
+    assert known.events(RunSnapshot(RUN, samples.SESSION, "running", "e")) == []
 
 
 def test_a_reader_that_knows_nothing_learns_the_resume_token_too() -> None:

@@ -13,9 +13,11 @@ import pytest
 from lemon_core.boot import boot
 from lemon_core.config.rpc import GatewayRpc
 from lemon_core.profiles import Profile
-from lemon_core.rpc.surface import SecretMissing, claim_surface
+from lemon_core.rpc.surface import SecretMissing, claim_surface, engine_access
+from lemon_core.rpc.tls import ClientTls
 from lemon_core.runtime import Runtime
 from lemon_core.testing import scrubbed_environ, temp_home
+from lemon_core.testing.certificates import Authority
 
 pytestmark = pytest.mark.anyio
 
@@ -70,3 +72,36 @@ async def test_without_either_the_start_is_refused() -> None:
             await runtime.secrets.set("ROUTER_ONE", "stored", expires_at=ended)
             with pytest.raises(SecretMissing, match=r"of no use .*has expired"):
                 await token(runtime)
+
+
+async def test_certificates_take_the_place_of_secrets() -> None:
+    """Specification lemon_gateway 5.4: with `mtls` a row needs no secret."""
+    authority = Authority()
+    with anyio.fail_after(5):
+        async with running("") as runtime:
+            home = runtime.paths.home
+            (home / "ca.pem").write_bytes(authority.cert)
+            cert, key = authority.server().write(home, "server")
+            files = {"tls_cert": cert, "tls_key": key, "tls_client_ca": "~/ca.pem"}
+            fields = {"listen": "0.0.0.0:0", "tokens": [{"id": "desk"}], **files}
+            section = GatewayRpc.model_validate({**fields, "auth": "mtls"})
+            assert section.problems() == []
+            surface = await claim_surface(runtime, section, "gateway.rpc")
+            assert surface.tls is not None
+            assert (surface.tls.names_peers, surface.tls.client_ca) == (True, authority.cert)
+            assert [(row.id, row.secret) for row in surface.tokens] == [("desk", "")]
+            by_token = GatewayRpc.model_validate(fields)
+            assert [key for key, _ in by_token.problems()] == ["tokens"]
+
+
+async def test_how_the_router_reaches_its_gateways() -> None:
+    """Specification lemon_router 11: `engine_token_secret` and the TLS keys."""
+    with anyio.fail_after(5):
+        async with running("s3cret") as runtime:
+            assert await engine_access(runtime) == (None, None)
+            authority = Authority()
+            (runtime.paths.home / "ca.pem").write_bytes(authority.cert)
+            named = {"engine_token_secret": "ROUTER_ONE", "engine_tls_ca": "~/ca.pem"}
+            router = runtime.config.router.model_copy(update=named)
+            runtime.config = runtime.config.model_copy(update={"router": router})
+            assert await engine_access(runtime) == ("s3cret", ClientTls(authority.cert))

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from lemon_core import bridges, events
 from lemon_core.events import Event
+from lemon_core.messages import InboundMessage, MessageText, Peer, Sender
 from lemon_core.resume import ConversationKey, ResumeToken
 from lemon_core.router_views import RunInfo, SessionInfo, SessionView
 from lemon_core.runs import ExecutionCommand, Image, Lane, QueueMode, RunRequest
+from lemon_core.store.wrappers import SessionSettings
 from lemon_core.tests.policies import contexts, policies
 
 RUN = "run_1"
@@ -104,6 +106,21 @@ pendings = st.builds(
     expires_at_ms=st.none() | times,
     decisions=st.none() | st.lists(texts, max_size=2),
 )
+inbounds = st.builds(
+    InboundMessage,
+    channel_id=words,
+    account_id=words,
+    peer=st.builds(
+        Peer, kind=st.sampled_from(["dm", "group", "channel"]), id=words, thread_id=maybe
+    ),
+    sender=st.none() | st.builds(Sender, id=words, username=maybe, display_name=maybe, bot=bools),
+    message=st.builds(
+        MessageText, id=maybe, text=texts, timestamp=st.none() | times, reply_to_id=maybe
+    ),
+    raw=json_values,
+    meta=json_maps,
+)
+settings = st.builds(SessionSettings, model=maybe, thinking_level=maybe)
 run_ids = st.sampled_from([RUN, "run_other"])
 
 PAYLOADS: dict[str, st.SearchStrategy[object]] = {
@@ -226,6 +243,7 @@ def snapshots(draw: st.DrawFn) -> bridges.RunSnapshot:
         terminal=draw(completions) if over else None,
         duration_ms=draw(st.none() | times) if over else None,
         started_at_ms=draw(st.none() | times),
+        open_approvals=tuple(draw(st.lists(pendings, max_size=2))),
     )
 
 
