@@ -1,17 +1,21 @@
-"""What the gateway takes from the configuration, and where a run works."""
+"""What the gateway takes from the configuration, and which directories that names."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lemon_core.config.gateway import GatewaySection
 from lemon_core.journal import JournalLimits
+from lemon_core.logs import get_logger
 from lemon_core.paths import PathSettings, node_roots
 from lemon_core.workspace import is_inside
 from lemon_gateway.errors import WorkspaceEscape
 from lemon_gateway.requests import ExecutionRequest
+
+log = get_logger("lemon_gateway.config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +74,32 @@ def working_directory(request: ExecutionRequest, paths: PathSettings) -> str:
     if not inside:
         raise WorkspaceEscape(cwd, workspace.roots)
     return real
+
+
+def workspace_dir(
+    configured: str | Callable[[], str | None] | None,
+    paths: PathSettings,
+    environ: Mapping[str, str] | None = None,
+) -> Path:
+    """The directory for files that belong to a chat and to no project.
+
+    What is configured (a path, or who knows it), else `workspace` in the agent's own directory,
+    where relative paths begin too. Who does not know it costs a warning and gets the default.
+    """
+    agent_dir = paths.agent_dir(environ)
+    try:
+        named = configured() if callable(configured) else configured
+        text = (named or "").strip()
+    except Exception as exc:  # a caller's function may raise anything; a file still needs a place
+        log.warning("config.workspace_unknown", error=type(exc).__name__)
+        text = ""
+    return agent_dir / paths.expand(text) if text else agent_dir / "workspace"
+
+
+def missing_projects(section: GatewaySection, paths: PathSettings) -> tuple[str, ...]:
+    """One line for each project whose root is no directory, for whoever starts the server."""
+    return tuple(
+        f"gateway.projects.{name}.root: {project.root} is no directory"
+        for name, project in section.projects.items()
+        if not paths.expand(project.root).is_dir()
+    )

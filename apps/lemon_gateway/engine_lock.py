@@ -127,6 +127,14 @@ class _Owner:
     on_done: Callable[[asyncio.Task[object]], None]
 
 
+@dataclass(slots=True)
+class Waits:
+    """How many waits for a lock there were so far, and how many of them ran out."""
+
+    begun: int = 0
+    timeouts: int = 0
+
+
 class EngineLock:
     """The table with waiting, owner death and the sweep around it."""
 
@@ -139,6 +147,7 @@ class EngineLock:
         self._table = LockTable()
         self._served: dict[int, anyio.Event] = {}
         self._owners: dict[int, _Owner] = {}
+        self.waits = Waits()
 
     async def acquire(self, key: LockKey, run_id: str, timeout_ms: int = 60_000) -> LockLease:
         """The lease of `key`, owned by the current task; raises `LockTimeout`.
@@ -203,6 +212,7 @@ class EngineLock:
 
     async def _wait(self, waiter: Waiter, task: asyncio.Task[object], timeout_ms: int) -> LockLease:
         began_ms = self._clock.monotonic_ms()
+        self.waits.begun += 1
         wake = self._served[waiter.id] = anyio.Event()
         try:
             if timeout_ms > 0:
@@ -219,6 +229,7 @@ class EngineLock:
             self._table.withdraw(waiter)
             del self._served[waiter.id]
         if waiter.lease is None:
+            self.waits.timeouts += 1
             raise LockTimeout(waiter.key, self._clock.monotonic_ms() - began_ms)
         return waiter.lease
 

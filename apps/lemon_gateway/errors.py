@@ -42,6 +42,27 @@ class WorkspaceEscape(GatewayError):
         self.cwd, self.roots = cwd, roots
 
 
+class InvalidName(GatewayError):
+    """A transport or a command cannot be called what it is called; it stops the start."""
+
+    code = "invalid_name"
+
+    def __init__(self, kind: str, name: str, reason: str) -> None:
+        super().__init__(f"{kind} {name!r} {reason}: give it another name or take it out")
+        self.kind, self.name, self.reason = kind, name, reason
+
+
+class UnknownTransport(GatewayError):
+    """No transport of that id is there."""
+
+    code = "unknown_transport"
+
+    def __init__(self, transport_id: str, known: tuple[str, ...]) -> None:
+        there = ", ".join(known) or "none"
+        super().__init__(f"no transport {transport_id!r} is there (known: {there})")
+        self.transport_id, self.known = transport_id, known
+
+
 class AlreadyStarted(GatewayError):
     """A run that is registered was to be registered again."""
 
@@ -68,16 +89,6 @@ class MetaNotJson(InvalidCommand):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"meta of run {run_id} is not plain JSON")
         self.run_id = run_id
-
-
-class PortUnusable(GatewayError):
-    """A configured port cannot be opened."""
-
-    code = "port_unusable"
-
-    def __init__(self, host: str, port: int, key: str, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port} ({reason}): set {key} to a free port")
-        self.host, self.port, self.key = host, port, key
 
 
 def error_value(

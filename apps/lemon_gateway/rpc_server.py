@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import grpc.aio
 
@@ -35,12 +36,14 @@ from lemon_core.rpc.serving import (
 from lemon_core.rpc.snapshots import health_to_message, run_state_from_message, snapshot_to_message
 from lemon_core.rpc.status import PermissionDenied
 from lemon_core.rpc.surface import claim_surface
+from lemon_core.rpc.tls import ServerTls
 from lemon_core.runs import ExecutionCommand, require_context
 from lemon_core.runtime import Runtime as CoreRuntime
 from lemon_gateway.runtime import Runtime
 
 SERVICE = "lemon.execution.v1.ExecutionService"
 DEFAULT_CANCEL_REASON = "user_requested"
+FOR_OTHERS_TOO = frozenset({"approve_agent", "approve_global"})
 
 
 class ExecutionService(execution_pb2_grpc.ExecutionServiceServicer):
@@ -76,6 +79,11 @@ class ExecutionService(execution_pb2_grpc.ExecutionServiceServicer):
     ) -> pb.ListRunsResponse:
         return await self._boundary.answer(context, self._list_runs, request)
 
+    async def ResolveApproval(  # noqa: N802
+        self, request: pb.ResolveApprovalRequest, context: CallContext
+    ) -> pb.ResolveApprovalResponse:
+        return await self._boundary.answer(context, self._resolve_approval, request)
+
     async def GetHealth(  # noqa: N802
         self, request: pb.GetHealthRequest, context: CallContext
     ) -> pb.HealthReport:
@@ -91,6 +99,7 @@ class ExecutionService(execution_pb2_grpc.ExecutionServiceServicer):
             self._runtime.journal,
             past=self._runtime.past if self._sees_all(context) else None,
             allowed=self._allowed,
+            resumed=lambda peer: partial(self._runtime.note_resumed, peer.id),
         )
 
     async def _submit(self, request: pb.SubmitExecutionRequest, peer: Peer) -> pb.SubmitReceipt:
@@ -143,6 +152,27 @@ class ExecutionService(execution_pb2_grpc.ExecutionServiceServicer):
         ]
         return pb.ListRunsResponse(runs=runs)
 
+    async def _resolve_approval(
+        self, request: pb.ResolveApprovalRequest, peer: Peer
+    ) -> pb.ResolveApprovalResponse:
+        approval_id = present(request.approval_id, "approval_id")
+        decision = present(request.decision, "decision")
+        if not peer.is_admin:
+            await self._require_answerable(approval_id, decision, peer)
+        resolved = await self._runtime.resolve_approval(approval_id, decision)
+        return pb.ResolveApprovalResponse(resolved=resolved)
+
+    async def _require_answerable(self, approval_id: str, decision: str, peer: Peer) -> None:
+        """Raises `PermissionDenied` for another peer's question, and for an answer that would hold
+        for other people's runs."""
+        pending = await self._runtime.load_pending(approval_id)
+        if pending is None:
+            return  # nothing is answered either
+        if pending.run_id is None or self._runtime.owner(pending.run_id) != peer.id:
+            raise PermissionDenied(f"approval {approval_id} is of no run of peer {peer.id}")
+        if decision in FOR_OTHERS_TOO:
+            raise PermissionDenied(f"{decision} needs the scope admin: use approve_once or deny")
+
     async def _get_health(self, _: pb.GetHealthRequest, __: Peer) -> pb.HealthReport:
         return health_to_message(await self._runtime.health())
 
@@ -180,6 +210,7 @@ async def serving_execution(
     clock: Clock,
     options: ServingOptions,
     tokens: tuple[TokenRow, ...] = (),
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[RunningServer]:
     """ExecutionService of `runtime` on `listen`; raises what `running_server` raises."""
 
@@ -194,6 +225,7 @@ async def serving_execution(
         clock=clock,
         options=options,
         tokens=tokens,
+        tls=tls,
     ) as server:
         yield server
 
@@ -206,6 +238,6 @@ async def serving_configured(core: CoreRuntime, runtime: Runtime) -> AsyncIterat
     """
     surface = await claim_surface(core, core.config.gateway.rpc, "gateway.rpc")
     async with serving_execution(
-        runtime, surface.listen, core.clock, surface.options, surface.tokens
+        runtime, surface.listen, core.clock, surface.options, surface.tokens, surface.tls
     ) as server:
         yield server

@@ -77,6 +77,7 @@ class Run:
             slot_id=slot_id,
             on_complete=on_complete,
             unregister=unregister,
+            steers=self._steers,
         )
         self._sink = RunSink()
         self._scope = anyio.CancelScope()
@@ -134,6 +135,10 @@ class Run:
 
     async def execute(self) -> None:
         """Live to the end, which has been told to everybody when this returns."""
+        with self._events.with_others():
+            await self._execute()
+
+    async def _execute(self) -> None:
         ending: Ending | None = None
         try:
             if self._cancel_reason is None:

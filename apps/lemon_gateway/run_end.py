@@ -7,11 +7,15 @@ each step is contained: a broken store, bus or listener keeps neither of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
 
+from lemon_core.bridges import SteerOutcome
 from lemon_core.errors import is_context_overflow
 from lemon_core.events import Completion, RunCompleted
 from lemon_core.logs import get_logger
+from lemon_core.phases import infer_outcome
 from lemon_core.resume import NATIVE_ENGINE, ChatState
 from lemon_core.store import DELETE, KEEP
 from lemon_core.store.chat_state import ChatStateChange
@@ -23,6 +27,8 @@ from lemon_gateway.run_events import EVENT_BYTES, RunEvents
 from lemon_gateway.run_parts import Ending, OnComplete, RunParts
 
 log = get_logger("lemon_gateway.run")
+
+_NO_STEERS: Final[Mapping[str, SteerOutcome]] = MappingProxyType({})
 
 
 class Finalizer:
@@ -37,11 +43,13 @@ class Finalizer:
         slot_id: int | None = None,
         on_complete: OnComplete | None = None,
         unregister: Callable[[], None] | None = None,
+        steers: Mapping[str, SteerOutcome] = _NO_STEERS,
     ) -> None:
         self.lease: LockLease | None = None
         self._request, self._parts, self._events = request, parts, events
         self._slot_id = slot_id
         self._on_complete, self._unregister = on_complete, unregister
+        self._steers = steers
 
     async def finish(self, ending: Ending) -> None:
         """Commit, tell and give back; the caller sees to it that this happens once."""
@@ -108,13 +116,19 @@ class Finalizer:
             "duration_ms": duration_ms,
             "engine": NATIVE_ENGINE,
             "meta": request.meta,
+            **self._taken(),
         }
+
+    def _taken(self) -> dict[str, object]:
+        """What was steered in: a router that comes back must not run that again."""
+        taken = [key for key, steer in self._steers.items() if steer.accepted]
+        return {"applied_steers": taken} if taken else {}
 
     def _emit_stop(self, completion: Completion, duration_ms: int) -> None:
         self._parts.telemetry.emit(
             "lemon.run.stop",
             {"duration_ms": duration_ms, "ok": completion.ok},
-            {"run_id": self._request.run_id},
+            {"run_id": self._request.run_id, "outcome": _outcome(completion)},
         )
 
     def _publish_end(
@@ -188,6 +202,11 @@ def chat_state_change(completion: Completion) -> ChatStateChange:
     if token is not None and token.may_resume_top_level():
         return ChatState(last_engine=token.engine, last_resume_token=token.value)
     return KEEP
+
+
+def _outcome(completion: Completion) -> str:
+    facts = {"ok": completion.ok, "error": completion.error, "answer": completion.answer}
+    return infer_outcome(facts).value
 
 
 def _change_word(change: ChatStateChange) -> str:

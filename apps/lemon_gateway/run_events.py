@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from lemon_core import events
-from lemon_core.bus import run_topic
+from lemon_core.bus import Subscription, run_topic
 from lemon_core.events import Completion, Delta, ErrorValue, Event
 from lemon_core.journal_run import size_of
 from lemon_core.resume import ResumeToken
@@ -20,6 +21,7 @@ from lemon_gateway.requests import (
     SinkMessage,
 )
 from lemon_gateway.run_parts import Ending, RunParts
+from lemon_gateway.run_relay import relaying
 
 EVENT_BYTES = 1_600
 """What an event takes in memory besides its own texts."""
@@ -39,6 +41,7 @@ class RunEvents:
         self._request, self._parts = request, parts
         self._run_id = request.run_id
         self._topic = run_topic(request.run_id)
+        self._others: Subscription | None = None
         self._began_ms = parts.clock.monotonic_ms()
         self._meta: dict[str, object] = {
             "run_id": request.run_id,
@@ -73,7 +76,28 @@ class RunEvents:
         event = Event(event_type, now_ms, payload, {**self._meta, **meta} if meta else self._meta)
         numbered = parts.journal.append(self._run_id, event)
         parts.records.append_event(self._run_id, numbered, size_bytes=size_bytes)
-        parts.bus.publish(self._topic, numbered)
+        parts.bus.publish_from(self._others, self._topic, numbered)
+
+    @contextmanager
+    def with_others(self) -> Iterator[None]:
+        """Take the run's approvals, and what its tasks and checkpoints do, into its stream."""
+        with relaying(self._parts.bus, self._run_id, self._relay) as self._others:
+            try:
+                yield
+            finally:
+                self._others = None
+
+    def _relay(self, event: Event) -> None:
+        """Number and keep what is on the bus already; nothing stands before the first event of the
+        run, and nothing after its end."""
+        parts, run_id = self._parts, self._run_id
+        if parts.journal.last_seq(run_id) and parts.journal.is_live(run_id):
+            meta = {**self._meta, **event.meta}
+            numbered = parts.journal.append(
+                run_id, Event(event.type, event.ts_ms, event.payload, meta)
+            )
+            size_bytes = EVENT_BYTES + size_of(event.payload)
+            parts.records.append_event(run_id, numbered, size_bytes=size_bytes)
 
     def take(self, message: SinkMessage) -> Ending | None:
         """Publish what the executor said; the run's ending when it is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 
 import anyio
 
@@ -24,7 +25,8 @@ from lemon_core.bridges import (
 )
 from lemon_core.bus import Bus
 from lemon_core.clock import Clock
-from lemon_core.events import Completion, ErrorValue, coerce
+from lemon_core.events import Completion, ErrorValue, PendingApproval, coerce
+from lemon_core.http.health import Check, HealthChecks, timestamp
 from lemon_core.ids import new_uuid
 from lemon_core.journal import Journal, stream
 from lemon_core.logs import get_logger
@@ -38,8 +40,9 @@ from lemon_gateway.config import GatewaySettings
 from lemon_gateway.engine_lock import EngineLock, LockLease
 from lemon_gateway.errors import AlreadyStarted, ContextNotForRun, MetaNotJson
 from lemon_gateway.executor import ConfiguredExecutor
-from lemon_gateway.health import APP, Check, HealthChecks, gateway_checks, timestamp
+from lemon_gateway.health import APP, gateway_checks
 from lemon_gateway.json_values import is_json
+from lemon_gateway.metrics import GatewayMetrics
 from lemon_gateway.requests import ExecutionRequest
 from lemon_gateway.run import Run
 from lemon_gateway.run_parts import Ending, OnComplete, RunParts
@@ -51,6 +54,16 @@ END_TIMEOUT_S = 4.0
 log = get_logger("lemon_gateway.runtime")
 
 
+class Approvals(Protocol):
+    """What is needed of core's `ExecApprovals`."""
+
+    async def resolve(self, approval_id: str, decision: str) -> bool:
+        """Answer a question; False when it is not open. Raises `InvalidDecision`, `StoreError`."""
+
+    async def load_pending(self, approval_id: str) -> PendingApproval | None:
+        """The question, while it is open. Raises `StoreError`."""
+
+
 class Runtime:
     """Implements core's `EngineRuntime`."""
 
@@ -60,6 +73,7 @@ class Runtime:
         executor: ConfiguredExecutor,
         records: RunStore,
         progress: ProgressStore,
+        approvals: Approvals,
         bus: Bus,
         telemetry: Telemetry,
         clock: Clock,
@@ -90,6 +104,7 @@ class Runtime:
         self.addresses: dict[str, str] = {}
         """Where it listens: `health` (a URL) and `rpc` (a gRPC target), as far as they are open."""
         self._executor, self._records, self._progress = executor, records, progress
+        self._approvals = approvals
         self._telemetry, self._clock, self._settings = telemetry, clock, settings
         self._parts = RunParts(
             executor=executor,
@@ -104,6 +119,7 @@ class Runtime:
             settings=settings,
             release_slot=self.scheduler.release_slot,
         )
+        self.metrics = GatewayMetrics(self.scheduler, self.lock, self.active)
         self._custom_checks = custom_checks
         self._registry = RunRegistry()
         self._refusing = False
@@ -205,15 +221,17 @@ class Runtime:
         record = await self._records.get(run_id)
         return None if record is None else past_snapshot(record, self.epoch)
 
+    async def resolve_approval(self, approval_id: str, decision: str) -> bool:
+        """See `EngineRuntime.resolve_approval`; raises `StoreError` too."""
+        return await self._approvals.resolve(approval_id, decision)
+
     def subscribe(self, run_id: str, after_seq: int = 0) -> AsyncGenerator[StreamItem, None]:
         """See `EngineRuntime.subscribe`."""
         return stream(self.journal, run_id, after_seq, self.past)
 
     async def health(self) -> HealthReport:
         """Every check of the gateway."""
-        builtin = gateway_checks(
-            self.scheduler, self._executor, self.lock, lambda: len(self._registry.live)
-        )
+        builtin = gateway_checks(self.scheduler, self._executor, self.lock, self.active)
         checks = HealthChecks(self._clock, {**builtin, **self.extra_checks}, self._custom_checks)
         return HealthReport(
             app=APP,
@@ -230,6 +248,14 @@ class Runtime:
         """What a subscriber is told of a run that no journal holds; nothing when it is unknown."""
         record = await self._records.get(run_id)
         return () if record is None else (past_snapshot(record, self.epoch),)
+
+    async def load_pending(self, approval_id: str) -> PendingApproval | None:
+        """The question of that id, while it is open; raises `StoreError`."""
+        return await self._approvals.load_pending(approval_id)
+
+    def active(self) -> int:
+        """How many runs are queued or live."""
+        return len(self._registry.live)
 
     def owner(self, run_id: str) -> str | None:
         """The peer that submitted a run; None for callers in the process and for forgotten runs."""
@@ -248,6 +274,14 @@ class Runtime:
             and (not states or snapshot.state in states)
             and (session_key is None or snapshot.session_key == session_key)
         ]
+
+    def note_resumed(self, peer_id: str, run_id: str, missed: int, reset: bool) -> None:
+        """A peer's subscription goes on; `reset`: with a snapshot for what is gone."""
+        self._telemetry.emit(
+            f"lemon.gateway.rpc.{'stream_reset' if reset else 'stream_resumed'}",
+            {"count": 1, "missed": missed},
+            {"run_id": run_id, "peer_node": peer_id},
+        )
 
     async def refuse(self) -> None:
         """Take no new run from now on."""
@@ -360,7 +394,7 @@ def past_snapshot(record: RunRecord, epoch: str) -> RunSnapshot:
         completion = Completion(
             ok=False, error="run_lost", run_id=record.run_id, session_key=record.session_key
         )
-    duration_ms = summary.get("duration_ms")
+    duration_ms, steers = summary.get("duration_ms"), summary.get("applied_steers")
     outcome = infer_outcome({"ok": completion.ok, "error": completion.error})
     aborted = outcome is RunOutcome.ABORTED
     phase = RunPhase.COMPLETED if completion.ok else RunPhase.FAILED
@@ -372,6 +406,7 @@ def past_snapshot(record: RunRecord, epoch: str) -> RunSnapshot:
         phase=(RunPhase.ABORTED if aborted else phase).value,
         accumulated_text=completion.answer or "",
         resume=completion.resume,
+        applied_steers=tuple(str(steer) for steer in steers) if isinstance(steers, list) else (),
         terminal=completion,
         duration_ms=duration_ms if isinstance(duration_ms, int) else None,
         started_at_ms=record.started_at_ms,

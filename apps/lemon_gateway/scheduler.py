@@ -165,9 +165,14 @@ class Scheduler:
     def _enqueue(self, item: QueuedRequest) -> bool:
         key = item.request.conversation_key
         worker = self._workers.get(key)
-        if worker is not None and worker.enqueue(item):
-            return True
-        return any(self._start_worker(key, item) for _ in range(WORKER_START_ATTEMPTS))
+        taken = worker is not None and worker.enqueue(item)
+        if not taken:
+            taken = any(self._start_worker(key, item) for _ in range(WORKER_START_ATTEMPTS))
+        if taken:
+            worker, run_id = self._workers[key], item.request.run_id
+            queued = {"queue_len": worker.queue_len}
+            self._note("thread_message_dispatched", queued, worker.token, run_id)
+        return taken
 
     def _start_worker(self, key: ConversationKey, item: QueuedRequest) -> bool:
         token = self._slots.new_generation(key)
@@ -240,14 +245,21 @@ class Scheduler:
             {"run_id": worker.run_id if worker else None, "key_kind": token.key[0]},
         )
 
-    def _note(self, event_type: str, payload: Mapping[str, object], token: WorkerToken) -> None:
+    def _note(
+        self,
+        event_type: str,
+        payload: Mapping[str, object],
+        token: WorkerToken,
+        run_id: str | None = None,
+    ) -> None:
+        """Record what happened to a worker; by default, with the run that it is about to have."""
         if self._introspection is None:
             return
         worker, key = self._worker(token), token.key
         self._introspection.record(
             event_type,
             payload,
-            run_id=worker.run_id if worker else None,
+            run_id=run_id or (worker.run_id if worker else None),
             session_key=key[1] if key[0] == "session" else None,
             engine=NATIVE_ENGINE,
         )

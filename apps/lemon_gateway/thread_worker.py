@@ -171,6 +171,11 @@ class ThreadWorker:
             return self._queue.running
         return self._queue.items[0].request.run_id
 
+    @property
+    def queue_len(self) -> int:
+        """How many requests wait here."""
+        return len(self._queue.items)
+
     def enqueue(self, item: QueuedRequest) -> bool:
         """Queue a request; False when the worker is stopping and a successor must take it."""
         taken = self._queue.enqueue(item)

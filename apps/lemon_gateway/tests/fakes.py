@@ -10,10 +10,12 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
+from lemon_core.approvals import ExecApprovals
 from lemon_core.bus import Bus
 from lemon_core.clock import Clock
 from lemon_core.events import Completion, Event, RunCompleted
 from lemon_core.execution_context import ExecutionContext, Principal, Provenance, Workspace
+from lemon_core.introspection import Introspection
 from lemon_core.paths import PathSettings
 from lemon_core.resume import ConversationKey, ResumeToken, session_conversation
 from lemon_core.runs import ExecutionCommand
@@ -25,6 +27,7 @@ from lemon_core.store import (
     StoreSettings,
     open_store,
 )
+from lemon_core.store.approvals import ExecApprovalStore
 from lemon_core.telemetry import Telemetry
 from lemon_core.testing import FakeClock
 from lemon_core.tool_policy import ToolPolicy
@@ -221,7 +224,9 @@ class Gateway:
     records: RunStore
     chat_states: ChatStateStore
     progress: ProgressStore
+    approvals: ExecApprovals
     clock: Clock
+    telemetry: Telemetry
     emitted: list[tuple[str, Mapping[str, float], Mapping[str, object]]]
 
     def numbers(self, name: str) -> list[Mapping[str, float]]:
@@ -260,12 +265,22 @@ async def running_gateway(
             store = await stack.enter_async_context(open_store(StoreSettings("memory"), time))
         bus, telemetry, progress = Bus(), Telemetry(), ProgressStore(store)
         run_store = records(store, time)
+        approvals = ExecApprovals(
+            ExecApprovalStore(store),
+            bus,
+            telemetry,
+            Introspection(store, time),
+            time,
+            node_id="node-1",
+            is_draining=lambda: False,
+        )
         emitted: list[tuple[str, Mapping[str, float], Mapping[str, object]]] = []
         telemetry.attach("", lambda name, numbers, meta: emitted.append((name, numbers, meta)))
         runtime = Runtime(
             executor=ConfiguredExecutor(path, used),
             records=run_store,
             progress=progress,
+            approvals=approvals,
             bus=bus,
             telemetry=telemetry,
             clock=time,
@@ -274,4 +289,16 @@ async def running_gateway(
         )
         await stack.enter_async_context(runtime.serving())
         chat_states = ChatStateStore(store, time)
-        yield Gateway(runtime, used, bus, store, run_store, chat_states, progress, time, emitted)
+        yield Gateway(
+            runtime,
+            used,
+            bus,
+            store,
+            run_store,
+            chat_states,
+            progress,
+            approvals,
+            time,
+            telemetry,
+            emitted,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,9 +14,11 @@ from anyio.abc import ByteStream, SocketStream
 from lemon_core.bridges import EngineRuntime
 from lemon_core.bus import Bus
 from lemon_core.clock import Clock, SystemClock
+from lemon_core.events import Event
 from lemon_core.rpc.auth import TokenRow
 from lemon_core.rpc.engine_client import GrpcEngineRuntime
 from lemon_core.rpc.serving import Listen, ServingOptions, TcpListen, UnixListen
+from lemon_core.rpc.tls import ServerTls
 from lemon_core.store import Store
 from lemon_core.testing import socket_dir
 from lemon_gateway.config import GatewaySettings
@@ -72,13 +74,20 @@ async def serving_at(
     listen: Listen,
     tokens: Sequence[TokenRow] = TOKENS,
     options: ServingOptions | None = None,
+    tls: ServerTls | None = None,
 ) -> AsyncIterator[str]:
     """The gateway's ExecutionService; yields the address."""
     used = tuple(tokens) if isinstance(listen, TcpListen) else ()
     async with serving_execution(
-        gateway.runtime, listen, gateway.clock, options or ServingOptions(), used
+        gateway.runtime, listen, gateway.clock, options or ServingOptions(), used, tls
     ) as server:
         yield server.address
+
+
+async def events_of(port: EngineRuntime, run_id: str, after_seq: int = 0) -> list[Event]:
+    """The events of a run to its end, as a caller of the port gets them."""
+    async with aclosing(port.subscribe(run_id, after_seq)) as items:
+        return [item async for item in items if isinstance(item, Event)]
 
 
 class Wire:

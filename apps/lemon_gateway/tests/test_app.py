@@ -255,6 +255,7 @@ async def test_runs_leave_introspection_records() -> None:
             found = await again.introspection.query()
     assert {entry.event_type for entry in found} == {
         "thread_started",
+        "thread_message_dispatched",
         "scheduled_job_triggered",
         "scheduled_job_completed",
         "thread_terminated",

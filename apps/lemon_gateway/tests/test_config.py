@@ -10,7 +10,12 @@ from lemon_core.config.gateway import GatewaySection
 from lemon_core.execution_context import Workspace
 from lemon_core.journal import JournalLimits
 from lemon_core.paths import PathSettings
-from lemon_gateway.config import GatewaySettings, working_directory
+from lemon_gateway.config import (
+    GatewaySettings,
+    missing_projects,
+    working_directory,
+    workspace_dir,
+)
 from lemon_gateway.errors import WorkspaceEscape
 from lemon_gateway.tests.fakes import request
 
@@ -84,3 +89,30 @@ def test_a_context_whose_own_directory_became_a_link_out_is_refused(tree: Path) 
     (tree / "project" / "src").symlink_to(tree / "elsewhere")
     with pytest.raises(WorkspaceEscape):
         working_directory(wanted, PathSettings(tree))
+
+
+def test_the_workspace_of_chats_is_configured_or_the_agent_s(tmp_path: Path) -> None:
+    """Specification lemon_gateway 10: relative paths anchor at the agent directory."""
+    paths, agent_dir = PathSettings(tmp_path), tmp_path / ".lemon" / "agent"
+    elsewhere = {"LEMON_AGENT_DIR": "/srv/agent"}
+
+    def lost() -> str:
+        raise OSError("no idea")
+
+    assert workspace_dir(None, paths, {}) == agent_dir / "workspace"
+    assert workspace_dir("  ", paths, elsewhere) == Path("/srv/agent/workspace")
+    assert workspace_dir("files", paths, {}) == agent_dir / "files"
+    assert workspace_dir("~/files", paths, elsewhere) == tmp_path / "files"
+    assert workspace_dir(lambda: "/srv/files", paths, {}) == Path("/srv/files")
+    assert workspace_dir(lambda: None, paths, {}) == agent_dir / "workspace"
+    assert workspace_dir(lost, paths, {}) == agent_dir / "workspace"
+
+
+def test_a_project_without_a_directory_is_told(tmp_path: Path) -> None:
+    """Specification lemon_gateway 10: a root that is not a directory warns at load."""
+    (tmp_path / "here").mkdir()
+    projects = {"a": {"root": "~/here"}, "b": {"root": "~/gone"}}
+    section = GatewaySection.model_validate({"projects": projects})
+    assert missing_projects(section, PathSettings(tmp_path)) == (
+        "gateway.projects.b.root: ~/gone is no directory",
+    )

@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from lemon_core.bridges import (
-    EngineRuntime,
     ExecutionRejected,
     RunIdConflict,
     RunNotFound,
@@ -27,7 +26,7 @@ from lemon_gateway.tests.fakes import (
     answer_hello,
     command,
 )
-from lemon_gateway.tests.forms import FORMS, Form, Reached, reaching
+from lemon_gateway.tests.forms import FORMS, Form, Reached, events_of, reaching
 
 DETAIL: dict[str, object] = {
     "name": "bash",
@@ -52,11 +51,6 @@ async def rich_run(control: Control) -> None:
 def form(request: pytest.FixtureRequest) -> Form:
     """Every form."""
     return request.param  # type: ignore[no-any-return]
-
-
-async def events_of(port: EngineRuntime, run_id: str, after_seq: int = 0) -> list[Event]:
-    async with aclosing(port.subscribe(run_id, after_seq)) as items:
-        return [item async for item in items if isinstance(item, Event)]
 
 
 async def ended(reached: Reached, run_id: str = "run_1") -> list[Event]:

@@ -35,8 +35,8 @@ async def kill_at(point: str, folder: Path) -> None:
         await victim.wait()
 
 
-@pytest.mark.behaviour("lemon_gateway.38")
-@pytest.mark.parametrize("point", ["start", "delta", "end"])
+@pytest.mark.behaviour("lemon_gateway.38", "lemon_gateway.102", "lemon_gateway.104")
+@pytest.mark.parametrize("point", ["start", "delta", "engine_action", "end"])
 async def test_a_run_with_a_begin_mark_is_lost_and_starts_nothing(
     point: str, tmp_path: Path
 ) -> None:
@@ -60,6 +60,9 @@ async def test_a_run_with_a_begin_mark_is_lost_and_starts_nothing(
                 await gateway.runtime.submit_execution(command("run_next"))
                 assert (await gateway.end("run_next")).ok
                 assert executor.order == ["run_next"]
+                # The lock of the conversation died with the process: nobody waited for it.
+                assert gateway.runtime.lock.waits.begun == 0
+                assert gateway.runtime.lock.counts() == (0, 0)
 
 
 @pytest.mark.behaviour("lemon_gateway.38")

@@ -9,8 +9,8 @@ import pytest
 
 from lemon_core.bridges import HealthCheck, HealthReport
 from lemon_core.clock import SystemClock
-from lemon_gateway.errors import PortUnusable
-from lemon_gateway.health import HealthChecks, serving_health
+from lemon_core.http.health import HealthChecks, PortUnusable, serving_health
+from lemon_gateway.health import PORT_KEY
 from lemon_gateway.tests.fakes import running_gateway
 from lemon_gateway.tests.http_get import Answer, http_get
 
@@ -20,7 +20,7 @@ async def serve(report: HealthReport) -> Answer:
         return report
 
     with anyio.fail_after(5):
-        async with serving_health(reporter, "127.0.0.1", 0) as port:
+        async with serving_health(reporter, "127.0.0.1", 0, key=PORT_KEY) as port:
             return await http_get(port, "/health")
 
 
@@ -36,7 +36,7 @@ async def test_the_gateway_s_own_checks_over_both_paths() -> None:
     with anyio.fail_after(5):
         async with (
             running_gateway() as gateway,
-            serving_health(gateway.runtime.health, "127.0.0.1", 0) as port,
+            serving_health(gateway.runtime.health, "127.0.0.1", 0, key=PORT_KEY) as port,
         ):
             for path in ("/health", "/healthz"):
                 status, body = await http_get(port, path)
@@ -94,7 +94,7 @@ async def test_other_paths_are_404() -> None:
         return OK
 
     with anyio.fail_after(5):
-        async with serving_health(reporter, "127.0.0.1", 0) as port:
+        async with serving_health(reporter, "127.0.0.1", 0, key=PORT_KEY) as port:
             for path in ("/", "/healthy", "/health/x"):
                 assert await http_get(port, path) == (404, {"error": "Not found"})
             assert (await http_get(port, "/health", "POST"))[0] == 405
@@ -111,7 +111,7 @@ def secretive() -> None:
 @pytest.mark.behaviour("lemon_gateway.37")
 async def test_custom_checks_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Specification lemon_gateway 11: None/True ok, (ok, detail), everything else failed."""
-    monkeypatch.setattr("lemon_gateway.health.CHECK_TIMEOUT_MS", 20)
+    monkeypatch.setattr("lemon_core.http.health.CHECK_TIMEOUT_MS", 20)
 
     async def later() -> tuple[bool, dict[str, object]]:
         return True, {"queue": 3}
@@ -152,7 +152,7 @@ async def test_a_taken_port_is_one_line_that_names_port_and_key() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortUnusable) as caught:
-            async with serving_health(reporter, "127.0.0.1", port):
+            async with serving_health(reporter, "127.0.0.1", port, key=PORT_KEY):
                 pass
     assert str(caught.value) == (
         f"cannot listen on 127.0.0.1:{port} (Address already in use): set health_port in "
@@ -167,8 +167,8 @@ async def test_the_port_is_free_again_afterwards() -> None:
         return OK
 
     with anyio.fail_after(5):
-        async with serving_health(reporter, "127.0.0.1", 0) as port:
+        async with serving_health(reporter, "127.0.0.1", 0, key=PORT_KEY) as port:
             assert (await http_get(port, "/health"))[0] == 200
-        async with serving_health(reporter, "127.0.0.1", port) as again:
+        async with serving_health(reporter, "127.0.0.1", port, key=PORT_KEY) as again:
             assert again == port
             assert (await http_get(port, "/health"))[0] == 200

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
@@ -16,110 +14,27 @@ from lemon.execution.v1 import execution_pb2 as pb
 from lemon.execution.v1 import execution_pb2_grpc
 from lemon_core.execution_context import Workspace
 from lemon_core.rpc.auth import TokenRow
-from lemon_core.rpc.channel import metadata_for
 from lemon_core.rpc.commands import command_to_message
 from lemon_core.rpc.serving import (
-    Listen,
     ListenError,
     ServingOptions,
     TcpListen,
     UnixListen,
 )
-from lemon_core.rpc.status import reason_of
-from lemon_core.runs import ExecutionCommand
 from lemon_core.testing import socket_dir
-from lemon_core.tool_policy import ToolPolicy
 from lemon_gateway.rpc_server import SERVICE
-from lemon_gateway.tests.fakes import Gateway, ScriptedExecutor, command, running_gateway
+from lemon_gateway.tests.fakes import ScriptedExecutor, command, running_gateway
 from lemon_gateway.tests.forms import serving_at
-
-MINE = TokenRow("mine", "secret-1")
-OTHER = TokenRow("other", "secret-2", policy=ToolPolicy.of_profile("read_only"))
-ADMIN = TokenRow("admin", "secret-3", frozenset({"runs", "admin"}))
-NARROW = TokenRow("narrow", "secret-4", origins=frozenset({"webhook"}))
-BIG = ("grpc.max_receive_message_length", 16 * 1024 * 1024)
-# The transport takes little for a peer that does not read, so that it is found out soon.
-SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
-ROWS = (MINE, OTHER, ADMIN, NARROW)
-
-
-class Caller:
-    """A plain gRPC client with a token."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = execution_pb2_grpc.ExecutionServiceStub(channel)
-
-    async def submit(
-        self,
-        wanted: ExecutionCommand | pb.ExecutionCommand,
-        row: TokenRow | None = MINE,
-        digest: bytes = b"",
-    ) -> pb.SubmitReceipt:
-        message = command_to_message(wanted) if isinstance(wanted, ExecutionCommand) else wanted
-        request = pb.SubmitExecutionRequest(command=message, command_digest=digest)
-        return await self._stub.SubmitExecution(request, metadata=_metadata(row))
-
-    async def get(self, run_id: str, row: TokenRow | None = MINE) -> pb.RunSnapshot:
-        return await self._stub.GetRun(pb.GetRunRequest(run_id=run_id), metadata=_metadata(row))
-
-    async def cancel(self, run_id: str, row: TokenRow | None = MINE) -> bool:
-        request = pb.CancelRunRequest(run_id=run_id)
-        return (await self._stub.CancelRun(request, metadata=_metadata(row))).found
-
-    async def steer(self, run_id: str, row: TokenRow | None = MINE) -> pb.SteerOutcome:
-        request = pb.SteerRunRequest(
-            run_id=run_id, submission_run_id="s", mode=pb.STEER_MODE_STEER, text="x"
-        )
-        return await self._stub.SteerRun(request, metadata=_metadata(row))
-
-    async def runs(self, row: TokenRow | None = MINE, **query: object) -> list[str]:
-        request = pb.ListRunsRequest(**query)  # type: ignore[arg-type]
-        answer = await self._stub.ListRuns(request, metadata=_metadata(row))
-        return [run.run_id for run in answer.runs]
-
-    async def frames(
-        self, run_id: str, row: TokenRow | None = MINE, after_seq: int = 0
-    ) -> list[pb.RunEventFrame]:
-        controls = [
-            pb.SubscribeControl(hello=pb.Hello(contract_version=1)),
-            pb.SubscribeControl(subscribe=pb.Subscribe(run_id=run_id, after_seq=after_seq)),
-        ]
-        stream = self._stub.SubscribeRuns(iter(controls), metadata=_metadata(row))
-        return [frame async for frame in stream]
-
-    async def stream_status(self, row: TokenRow | None) -> grpc.StatusCode:
-        """How a stream on which nothing is said ends."""
-        return await self._stub.SubscribeRuns(metadata=_metadata(row)).code()
-
-    async def health(self, row: TokenRow | None = MINE) -> pb.HealthReport:
-        return await self._stub.GetHealth(pb.GetHealthRequest(), metadata=_metadata(row))
-
-
-def _metadata(row: TokenRow | None) -> tuple[tuple[str, str], ...]:
-    return metadata_for(None if row is None else row.secret)
-
-
-@asynccontextmanager
-async def calling(
-    listen: Listen | None = None,
-    rows: Sequence[TokenRow] = ROWS,
-    options: ServingOptions | None = None,
-) -> AsyncIterator[tuple[Caller, Gateway, grpc.aio.Channel]]:
-    where = listen or TcpListen("127.0.0.1", 0)
-    with anyio.fail_after(5):
-        async with (
-            running_gateway() as gateway,
-            serving_at(gateway, where, rows, options) as address,
-            grpc.aio.insecure_channel(address, options=[BIG, *SMALL_WINDOW]) as channel,
-        ):
-            yield Caller(channel), gateway, channel
-
-
-async def refused(call: Awaitable[object]) -> tuple[grpc.StatusCode, str | None]:
-    """The status and the error word of a call that is refused."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), reason_of(caught.value)
+from lemon_gateway.tests.peers import (
+    ADMIN,
+    MINE,
+    NARROW,
+    OTHER,
+    ROWS,
+    Caller,
+    calling,
+    refused,
+)
 
 
 @pytest.mark.behaviour("lemon_gateway.24", "lemon_gateway.41")
@@ -286,7 +201,7 @@ async def test_tcp_without_tokens_stops_the_start() -> None:
         with pytest.raises(ListenError, match="configure a token"):
             async with serving_at(gateway, TcpListen("127.0.0.1", 0), ()):
                 pass
-        with pytest.raises(ListenError, match="loopback"):
+        with pytest.raises(ListenError, match="set tls_cert and tls_key"):
             async with serving_at(gateway, TcpListen("0.0.0.0", 0), ROWS):
                 pass
 

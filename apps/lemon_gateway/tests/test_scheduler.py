@@ -274,11 +274,19 @@ async def test_introspection_tells_the_life_of_a_worker_and_of_its_slots() -> No
         async with running_scheduler(scheduler):
             await scheduler.submit(of("run_1", "a"))
             await settle()
+            await scheduler.submit(of("run_2", "a"))
+            await settle()
             starter.running["run_1"].set()
+            await settle()
+            starter.running["run_2"].set()
             await settle()
     assert notes.lines == [
         ("thread_started", {}, "run_1"),
+        ("thread_message_dispatched", {"queue_len": 1}, "run_1"),
         ("scheduled_job_triggered", {}, "run_1"),
+        ("thread_message_dispatched", {"queue_len": 1}, "run_2"),
+        ("scheduled_job_completed", {"in_flight": 0, "max": 2}, "run_2"),
+        ("scheduled_job_triggered", {}, "run_2"),
         ("scheduled_job_completed", {"in_flight": 0, "max": 2}, None),
         ("thread_terminated", {"queue_len": 0}, None),
     ]

@@ -3,7 +3,7 @@
     python -m lemon_gateway.tests.victim <store folder> <point>
 
 Points: `begin` (before the begin mark), `start` (in the executor's start_run), `delta` (after one),
-`end` (before the summary).
+`engine_action` (a tool has begun), `end` (before the summary).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import anyio
 from lemon_core.clock import SystemClock
 from lemon_core.events import Event
 from lemon_core.store import KEEP, ChatStateChange, RunStore, StoreSettings, open_store
+from lemon_gateway.requests import Action, EngineAction
 from lemon_gateway.tests.fakes import Control, ScriptedExecutor, command, running_gateway
 
 RUN_ID = "run_victim"
@@ -53,6 +54,9 @@ async def main(folder: Path, point: str) -> None:
             await reached(point)
         await control.started("sess_1")
         await control.say("half")
+        if point == "engine_action":
+            tool = Action(id="tool_1", kind="command", title="make install")
+            await control.sink.send(EngineAction(control.ref, tool, "started"))
         if point == "end":
             await control.complete(token="sess_1")
 
