@@ -7,26 +7,28 @@ the service stops last, so that every watcher sees the end of its run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 import anyio
 from anyio.abc import TaskGroup
 
-from lemon_core import ids
-from lemon_core.bridges import ENGINE_RUNTIME, ROUTER, EngineRuntime
+from lemon_core.bridges import ENGINE_RUNTIME, ROUTER, EngineRuntime, HealthReport
 from lemon_core.errors import LemonError
-from lemon_core.journal import Journal, JournalLimits
+from lemon_core.http.health import HealthChecks, serving_health, timestamp
 from lemon_core.logs import get_logger
+from lemon_core.nodes import holding_node
 from lemon_core.runtime import Runtime
 from lemon_core.store.wrappers import POLICY_TABLES, SETTINGS
 from lemon_router.admission import AdmissionStore
-from lemon_router.builder import Builder
-from lemon_router.config import engine_target, serves_rpc
-from lemon_router.requests import Submission
+from lemon_router.config import engine_targets
+from lemon_router.health import APP, CUSTOM_CHECKS, PORT_KEY, router_checks
+from lemon_router.questions import Questions
 from lemon_router.router import Router
+from lemon_router.sessions import Sessions
 from lemon_router.views import Views
+from lemon_router.wiring import build_router
 
 log = get_logger("lemon_router.app")
 
@@ -52,75 +54,102 @@ async def component(runtime: Runtime) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         for table in READ_FOR_EVERY_RUN:
             await runtime.store.register_cached_table(table)
-        engine = await _engine(runtime, stack)
+        engine, forget_run = await _engine(runtime, stack)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         # After the service has stopped: cancelled earlier, it could not send what it still has.
         stack.callback(tasks.cancel_scope.cancel)
-        router = build_router(runtime, engine, tasks)
+        router = build_router(runtime, engine, tasks, forget_run=forget_run)
         tasks.start_soon(router.journal.serve)
         tasks.start_soon(router.serve_sweep, runtime.config.router.admission_retention_ms)
-        await router.close_former(runtime.runs)
+        await stack.enter_async_context(holding_node(runtime.store, router.router_id, "router"))
+        # A one-shot command would end the runs that it resumed when it is done.
+        await router.recover(runtime.runs, resume=runtime.serve)
+        if runtime.serve:
+            tasks.start_soon(router.serve_adoption, runtime.runs)
         runtime.capabilities.register(ROUTER, router, mode="if_unset")
         runtime.on_drain("refuse", router.refuse)
         runtime.on_drain("relay", router.drained)
         try:
-            if serves_rpc(runtime):
-                from lemon_router.rpc_server import serving  # grpc is heavy: only for servers
-
-                views = Views(router, runtime.runs, runtime.session_settings)
-                address = await stack.enter_async_context(serving(runtime, router, views))
-                runtime.listening["router"] = address
-                log.info("router.listening", address=address)
+            if runtime.serve:
+                await _open_surfaces(runtime, router, engine, tasks, stack)
             yield
         finally:
             runtime.capabilities.clear(ROUTER, router)
 
 
-def build_router(runtime: Runtime, engine: EngineRuntime, tasks: TaskGroup) -> Router:
-    """The router's objects, wired to the runtime's."""
-    journal = Journal(
-        epoch=ids.new_uuid(),
-        clock=runtime.clock,
-        limits=JournalLimits.of_section(runtime.config.router.rpc),
-        on_drop=lambda run_id: router.forget_owner(run_id),
-    )
+async def _engine(
+    runtime: Runtime, stack: AsyncExitStack
+) -> tuple[EngineRuntime, Callable[[str], None]]:
+    """What executes runs, the gateway in this process or the configured ones over gRPC; and what
+    is told of every run that is over."""
+    targets = engine_targets(runtime)
+    if targets:
+        from lemon_router.engines import open_engines  # grpc is heavy
 
-    def on_submit(submission: Submission) -> None:
-        runtime.telemetry.emit(
-            "lemon.run.submit",
-            {"count": 1},
-            {"session_key": submission.session_key, "engine": "lemon"},
-        )
-
-    router = Router(
-        builder=Builder(
-            config=runtime.config,
-            paths=runtime.paths,
-            chat_states=runtime.chat_states,
-            settings=runtime.session_settings,
-            policies=runtime.policies,
-        ),
-        admissions=AdmissionStore(runtime.store),
-        engine=engine,
-        journal=journal,
-        bus=runtime.bus,
-        clock=runtime.clock,
-        tasks=tasks,
-        run_process_limit=runtime.config.router.run_process_limit,
-        on_submit=on_submit,
-    )
-    return router
-
-
-async def _engine(runtime: Runtime, stack: AsyncExitStack) -> EngineRuntime:
-    target = engine_target(runtime)
-    if target is not None:
-        from lemon_core.rpc.engine_client import GrpcEngineRuntime  # grpc is heavy
-
-        return await stack.enter_async_context(
-            GrpcEngineRuntime(target, bus=runtime.bus, clock=runtime.clock)
-        )
+        return await stack.enter_async_context(open_engines(runtime, targets))
     engine = runtime.capabilities.get(ENGINE_RUNTIME)
     if engine is None:
         raise NoEngine
-    return cast(EngineRuntime, engine)
+    return cast(EngineRuntime, engine), lambda _: None
+
+
+async def _open_surfaces(
+    runtime: Runtime,
+    router: Router,
+    engine: EngineRuntime,
+    tasks: TaskGroup,
+    stack: AsyncExitStack,
+) -> None:
+    """Health and RouterService, as far as they are configured."""
+    section = runtime.config.router
+    node_id = section.rpc.node_id or runtime.env.node_name
+    checks = HealthChecks(
+        runtime.clock,
+        router_checks(
+            router,
+            runtime.clock,
+            run_process_limit=section.run_process_limit,
+            running=lambda: not tasks.cancel_scope.cancel_called,
+            registered=lambda: runtime.capabilities.get(ROUTER) is router,
+        ),
+        custom=lambda: runtime.capabilities.contributions(CUSTOM_CHECKS),
+    )
+
+    async def report() -> HealthReport:
+        return HealthReport(
+            app=APP,
+            timestamp=timestamp(runtime.clock.now_ms()),
+            checks=await checks.run(),
+            node_id=node_id,
+            stream_epoch=router.journal.epoch,
+            bus_id=runtime.bus.id,
+        )
+
+    if section.health_enabled:
+        host = section.health_ip
+        port = await stack.enter_async_context(
+            serving_health(report, host, section.health_port, key=PORT_KEY)
+        )
+        shown = f"[{host}]" if ":" in host else host
+        runtime.listening["router health"] = f"http://{shown}:{port}/health"
+    if section.rpc.enabled:
+        from lemon_router.rpc_server import RouterParts, serving  # grpc is heavy
+
+        questions = Questions(runtime.approvals, engine=engine, ended=router.is_over)
+        stack.enter_context(questions.listening(runtime.bus))
+        parts = RouterParts(
+            router,
+            Views(router, runtime.runs, runtime.session_settings),
+            Sessions(
+                router,
+                runtime.runs,
+                runtime.policies,
+                runtime.session_settings,
+                AdmissionStore(runtime.store),
+            ),
+            questions,
+            report,
+        )
+        address = await stack.enter_async_context(serving(runtime, parts))
+        runtime.listening["router"] = address
+        log.info("router.listening", address=address)

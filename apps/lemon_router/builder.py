@@ -27,13 +27,17 @@ from lemon_core.runs import ExecutionCommand, Lane, RunRequest
 from lemon_core.store.errors import StoreError
 from lemon_core.store.wrappers import SessionSettings
 from lemon_core.workspace import is_inside
+from lemon_router.compaction import Marker, PendingCompactions
 from lemon_router.errors import Rejected
 from lemon_router.policy import (
+    SYSTEM,
     AuthorityError,
     Caller,
     PolicyLayers,
+    admit_followup,
     build_context,
     effective_policy,
+    limits_of,
 )
 from lemon_router.requests import Submission
 
@@ -70,19 +74,18 @@ class Builder:
     chat_states: ChatStates
     settings: Settings
     policies: PolicyLayers
+    compactions: PendingCompactions
 
     async def build(
         self, request: RunRequest, run_id: str, caller: Caller, now_ms: int
     ) -> Submission:
         """The submission that `request` becomes; raises `Rejected`."""
         session_key = self._session_key(request)
-        if request.queue_mode != "collect":
-            raise Rejected(
-                "unsupported_queue_mode",
-                f"queue mode {request.queue_mode} is not available; use collect",
-            )
         profile = self._profile(request.agent_id)
-        token, source = await self._resume(request, session_key)
+        admit_followup(request, session_key, caller, now_ms)
+        self._confine_parent(request, caller)
+        afresh = await self._afresh(request, session_key)
+        token, source = (None, None) if afresh else await self._resume(request, session_key)
         cwd = self._cwd(request, caller)
         context = await self._context(
             request, run_id, session_key, cwd, profile=profile, caller=caller, now_ms=now_ms
@@ -94,7 +97,7 @@ class Builder:
         command = ExecutionCommand(
             run_id=run_id,
             session_key=session_key,
-            prompt=request.prompt,
+            prompt=_prompt(request) if afresh is None else afresh[0],
             images=request.images,
             conversation_key=key,
             execution_context=context,
@@ -104,7 +107,60 @@ class Builder:
             tool_policy=context.capabilities,
             meta=meta,
         )
-        return Submission(command, key, request.queue_mode, source == "explicit")
+        return Submission(
+            command,
+            key,
+            request.queue_mode,
+            source == "explicit",
+            origin=request.origin,
+            consumes=None if afresh is None else afresh[1],
+        )
+
+    async def system_context(self, session_key: str, run_id: str, now_ms: int) -> ExecutionContext:
+        """The authority of a session without an earlier run: principal `system`, never more than
+        the session's stored layers give. Raises `Rejected`."""
+        agent_id = session_keys.agent_id(session_key)
+        if agent_id is None:
+            raise Rejected("invalid_session_key", f"{session_key!r} is not a session key")
+        request = RunRequest(origin="system", session_key=session_key, agent_id=agent_id)
+        caller = Caller(id="system", principal=SYSTEM)
+        return await self._context(
+            request,
+            run_id,
+            session_key,
+            self._cwd(request, caller),
+            profile=self._profile(agent_id),
+            caller=caller,
+            now_ms=now_ms,
+        )
+
+    async def _afresh(self, request: RunRequest, session_key: str) -> tuple[str, Marker] | None:
+        """The prompt of a channel's message whose conversation was cut, and the marker of that."""
+        if request.origin != "channel" or request.resume is not None:
+            return None
+        return await self.compactions.rewritten(session_key, _prompt(request))
+
+    def _confine_parent(self, request: RunRequest, caller: Caller) -> None:
+        """A context from outside opens no directory that this node does not lend."""
+        parent = request.execution_context
+        if parent is None or not caller.confined:
+            return
+        if not parent.workspace.lies_within(
+            node_roots(self.config.gateway.default_cwd, self.paths)
+        ):
+            raise Rejected("workspace_escape", "the context's workspace is not lent to outsiders")
+
+    async def bound(self, submission: Submission) -> Submission:
+        """A message queued during the first run of a session continues that run's conversation."""
+        if submission.resume_is_explicit or submission.consumes is not None:
+            return submission
+        if not self.auto_resumes(submission.meta):
+            return submission
+        try:
+            token = await self.late_resume(submission.session_key)
+        except LemonError:
+            return submission
+        return submission if token is None else submission.resumed(token)
 
     async def late_resume(self, session_key: str) -> ResumeToken | None:
         """What a queued run of this session may continue from by now."""
@@ -189,6 +245,7 @@ class Builder:
                 cwd=cwd,
                 policy=policy,
                 caller=caller,
+                limits=limits_of(request, self.config.runtime.budget_defaults.max_children),
                 now_ms=now_ms,
             )
         except AuthorityError as exc:
@@ -213,4 +270,13 @@ class Builder:
             "system_prompt": meta.get("system_prompt") or profile.system_prompt,
         }
         meta.update({key: value for key, value in chosen.items() if value is not None})
+        if chosen["thinking_level"] is None:
+            meta.pop("thinking_level", None)
         return meta
+
+
+def _prompt(request: RunRequest) -> str:
+    """The text of the message; what was spoken is marked, for words may have been misheard."""
+    if request.meta.get("voice_transcribed"):
+        return f"[transcribed from speech] {request.prompt}"
+    return request.prompt

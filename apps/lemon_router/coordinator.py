@@ -2,21 +2,52 @@
 
 One object for all conversations of a router. Its methods are plain functions: state changes at
 once, and the work they cause runs in the router's task group.
+
+Two conversations may meet: a session whose messages name different tokens, and two sessions that
+resume one token. The claims of a session and of a token are therefore held across conversations: a
+head that cannot have both waits (`held`), the oldest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lemon_core.events import Completion, RunCompleted
+from lemon_core.bridges import SteerMode
+from lemon_core.clock import Clock
+from lemon_core.events import Completion, RunAbsorbed, RunCompleted
 from lemon_core.phases import RunPhase
-from lemon_core.resume import ConversationKey
+from lemon_core.resume import ConversationKey, ResumeToken
 from lemon_router import queue
-from lemon_router.queue import CancelActive, Dropped, Effect, QueueState, Start, Step
+from lemon_router.claims import Claims
+from lemon_router.queue import (
+    Absorbed,
+    CancelActive,
+    DispatchSteer,
+    Dropped,
+    Effect,
+    QueueRules,
+    QueueState,
+    Refused,
+    Requeued,
+    Start,
+    Step,
+)
 from lemon_router.relay import RunRelay
-from lemon_router.requests import Submission
+from lemon_router.requests import Disposition, Submission
+
+
+class StartRefused(Exception):
+    """No room for one more run now; the same start may be tried again."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StartFailed(StartRefused):
+    """This run can never start."""
 
 
 class Process(Protocol):
@@ -26,9 +57,31 @@ class Process(Protocol):
         """Ask the run to end."""
 
 
+class Hooks(Protocol):
+    """What the coordinator asks of its router; all but `start` only tell."""
+
+    def start(self, submission: Submission, relay: RunRelay) -> Process:
+        """Begin a run process; raises `StartRefused` or `StartFailed`."""
+
+    def steer(self, active_run_id: str, mode: SteerMode, submission: Submission) -> None:
+        """Offer a message to the active run; the answer comes by `steer_answered`."""
+
+    def dropped(self, submission: Submission, completed: RunCompleted) -> None:
+        """A run will never start; its synthetic end was published."""
+
+    def absorbed(self, submission: Submission, by: str, mode: str) -> None:
+        """A run became part of another; that was published."""
+
+    def requeued(self, submission: Submission) -> None:
+        """An offered message was not taken and waits in line now."""
+
+    def held(self, conversation: ConversationKey) -> None:
+        """A head found no room: `start_again` is to be called after a while."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A run that has not ended: waiting, or driven by its process."""
+    """A run that has not ended: waiting, offered to another run, or driven by its process."""
 
     submission: Submission
     relay: RunRelay
@@ -36,41 +89,149 @@ class Work:
     process: Process | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an arriving message; `reason` when it was refused."""
+
+    disposition: Disposition | None
+    position: int = 0
+    active_run_id: str | None = None
+    merged: tuple[str, ...] = ()
+    reason: str | None = None
+
+
 class Coordinator:
-    """Every conversation that has something to do.
+    """Every conversation that has something to do."""
 
-    `start(submission, relay)` begins a run process and returns it; `on_dropped(submission, reason)`
-    is told of runs that will never start, after their synthetic end was published.
-    """
-
-    def __init__(
-        self,
-        *,
-        start: Callable[[Submission, RunRelay], Process],
-        on_dropped: Callable[[Submission, RunCompleted], None],
-    ) -> None:
-        self._start = start
-        self._on_dropped = on_dropped
+    def __init__(self, *, hooks: Hooks, clock: Clock, rules: QueueRules | None = None) -> None:
+        self._hooks, self._clock = hooks, clock
+        self._rules = QueueRules() if rules is None else rules
         self._conversations: dict[ConversationKey, QueueState] = {}
         self._works: dict[str, Work] = {}
+        self._of_sessions: dict[str, dict[str, None]] = {}
+        self._active: dict[str, Submission] = {}
+        self._held: dict[ConversationKey, None] = {}
+        self._claims = Claims()
+        # Why the start of an arriving message was refused, while it is being submitted.
+        self._refusal: str | None = None
+        self._arriving: str | None = None
 
-    def submit(self, submission: Submission, relay: RunRelay) -> None:
-        """Queue an admitted run; it starts at once when its conversation is idle."""
-        key = self._affine_key(submission)
+    # Arriving
+
+    def submit(self, submission: Submission, relay: RunRelay) -> Taken:
+        """Queue an admitted run; it starts at once when its conversation is idle.
+
+        A message that finds no room is refused: nothing of it stays, and nobody is told but the
+        caller.
+        """
+        key = self.conversation_of(submission)
         state = self._conversations.get(key, QueueState())
-        self._works[submission.run_id] = Work(submission, relay, key)
-        waits = not state.idle
-        if waits:
-            relay.phases.step(RunPhase.QUEUED_IN_SESSION, "coordinator")
-        self._apply(key, queue.submit(state, submission))
+        self._add(Work(submission, relay, key))
+        self._arriving, self._refusal = submission.run_id, None
+        step = queue.submit(state, submission, now_ms=self._clock.now_ms(), rules=self._rules)
+        try:
+            self._apply(key, step)
+        finally:
+            self._arriving = None
+        refusal = self._refused_with()
+        if refusal is not None:
+            self._remove(submission.run_id)
+            return Taken(None, reason=refusal)
+        return self._taken(key, submission.run_id, step)
 
-    def run_ended(self, run_id: str) -> None:
-        """A run process is done; the next of its conversation starts."""
-        work = self._works.pop(run_id, None)
-        if work is not None:
-            self._apply(
-                work.conversation, queue.run_ended(self._conversations[work.conversation], run_id)
-            )
+    def _refused_with(self) -> str | None:
+        return self._refusal
+
+    def _taken(self, key: ConversationKey, run_id: str, step: Step) -> Taken:
+        work = self._works.get(run_id)
+        if work is None or work.process is not None:
+            # Not here any more: dropped by the queue's rules, after it was accepted.
+            return Taken("started" if work is not None else "queued")
+        state = self._conversations[key]
+        active = None if state.active is None else state.active.run_id
+        merged = tuple(e.submission.run_id for e in step.effects if isinstance(e, Absorbed))
+        places = {s.run_id: place for place, s in enumerate(state.waiting, start=1)}
+        if run_id not in places:
+            return Taken("steering", active_run_id=active)
+        work.relay.phases.step(RunPhase.QUEUED_IN_SESSION, "coordinator")
+        word: Disposition = "merged" if merged else "queued"
+        return Taken(word, places[run_id], active, merged)
+
+    def conversation_of(self, submission: Submission) -> ConversationKey:
+        """Work of a busy session stays together, or the first stored token would split it.
+
+        Only another token that the caller names leads elsewhere.
+        """
+        explicit = submission.resume_is_explicit
+        token = submission.command.resume
+        for run_id in self._of_sessions.get(submission.session_key, ()):
+            work = self._works[run_id]
+            if not explicit or token == self._claims.token_of(work.submission):
+                return work.conversation
+        return submission.conversation_key
+
+    def restore(
+        self, submission: Submission, relay: RunRelay, offered_to: str | None = None
+    ) -> None:
+        """Give a run of a former process its place; `release_held` starts what can.
+
+        One that was offered to a run which is active again is settled when that ends.
+        """
+        active = None if offered_to is None else self._works.get(offered_to)
+        key = self.conversation_of(submission) if active is None else active.conversation
+        self._add(Work(submission, relay, key))
+        state = self._conversations.get(key, QueueState())
+        if offered_to is None:
+            step = queue.restore(state, submission)
+        else:
+            step = queue.restore_offered(state, submission, offered_to)
+        self._apply(key, step)
+        if any(s.run_id == submission.run_id for s in step.state.waiting):
+            relay.phases.step(RunPhase.QUEUED_IN_SESSION, "coordinator")
+
+    def would_start(self, submission: Submission) -> bool:
+        """True when the message would begin at once, with nothing of its conversation before it."""
+        return self.conversation_of(submission) not in self._conversations
+
+    # What happens to runs
+
+    def run_ended(self, run_id: str, applied: Iterable[str] = ()) -> None:
+        """A run process is done; the next of its conversation starts.
+
+        `applied` names the messages offered to the run that it has taken.
+        """
+        work = self._works.get(run_id)
+        if work is None:
+            return
+        self._remove(run_id)
+        step = queue.run_ended(
+            self._conversations[work.conversation],
+            run_id,
+            applied=frozenset(applied),
+            now_ms=self._clock.now_ms(),
+            rules=self._rules,
+        )
+        self._apply(work.conversation, step)
+        self.release_held()
+
+    def steer_answered(self, run_id: str, *, accepted: bool) -> None:
+        """The active run took the offered message `run_id`, or not; late answers change nothing."""
+        work = self._works.get(run_id)
+        if work is None:
+            return
+        state = self._conversations[work.conversation]
+        if accepted:
+            self._apply(work.conversation, queue.steer_taken(state, run_id))
+        else:
+            now = self._clock.now_ms()
+            step = queue.steer_refused(state, run_id, now_ms=now, rules=self._rules)
+            self._apply(work.conversation, step)
+
+    def start_again(self, conversation: ConversationKey) -> None:
+        """Try the start of a held head once more."""
+        state = self._conversations.get(conversation)
+        if state is not None and state.held:
+            self._apply(conversation, queue.start_again(state))
 
     def abort_run(self, run_id: str, reason: str) -> bool:
         """End one run; False when it is not here."""
@@ -87,64 +248,140 @@ class Coordinator:
             step = queue.abort_session(self._conversations[key], session_key, reason)
             self._apply(key, step)
 
+    def claim_token(self, run_id: str, token: ResumeToken) -> bool:
+        """Have the active run hold `token` as well; False while another one does."""
+        return self._claims.take_token(run_id, token)
+
+    # Asking
+
     def active_run(self, session_key: str) -> str | None:
         """The run of this session that is going on."""
-        for work in self._of_session(session_key):
-            if work.process is not None:
-                return work.submission.run_id
-        return None
+        return self._claims.active_run(session_key)
 
     def active(self) -> list[Submission]:
         """The submissions of all active runs."""
-        return [work.submission for work in self._works.values() if work.process is not None]
+        return list(self._active.values())
+
+    @property
+    def active_count(self) -> int:
+        """How many runs are active."""
+        return len(self._active)
 
     def queued_count(self, session_key: str | None = None) -> int:
-        """How many runs wait, of one session or of all."""
-        return sum(
-            1
-            for work in self._works.values()
-            if work.process is None and session_key in (None, work.submission.session_key)
-        )
+        """How many runs wait or are being offered, of one session or of all."""
+        if session_key is None:
+            return len(self._works) - len(self._active)
+        return sum(1 for work in self._of_session(session_key) if work.process is None)
+
+    def is_held(self, conversation: ConversationKey) -> bool:
+        """True while the head of the conversation finds no room."""
+        return conversation in self._held
 
     def find(self, run_id: str) -> Work | None:
         """A run that has not ended yet."""
         return self._works.get(run_id)
 
-    def _of_session(self, session_key: str) -> Iterable[Work]:
-        return [w for w in self._works.values() if w.submission.session_key == session_key]
+    def offered_to(self, run_id: str) -> tuple[str, ...]:
+        """The messages that are offered to this run without an answer."""
+        work = self._works.get(run_id)
+        if work is None:
+            return ()
+        steers = self._conversations[work.conversation].steers
+        return tuple(steer.submission.run_id for steer in steers)
 
-    def _affine_key(self, submission: Submission) -> ConversationKey:
-        """Work of a busy session stays together, or the first stored token would split it."""
-        for work in self._of_session(submission.session_key):
-            return work.conversation
-        return submission.conversation_key
+    def conversations(self) -> int:
+        """How many conversations have something to do."""
+        return len(self._conversations)
+
+    # Performing
 
     def _apply(self, key: ConversationKey, step: Step) -> None:
-        if step.state.idle:
-            self._conversations.pop(key, None)
-        else:
-            self._conversations[key] = step.state
+        self._keep(key, step.state)
         for effect in step.effects:
             self._perform(key, effect)
+
+    def _keep(self, key: ConversationKey, state: QueueState) -> None:
+        if state.idle:
+            self._conversations.pop(key, None)
+        else:
+            self._conversations[key] = state
+        if state.held and state.waiting:
+            self._held[key] = None
+        else:
+            self._held.pop(key, None)
 
     def _perform(self, key: ConversationKey, effect: Effect) -> None:
         match effect:
             case Start(submission):
-                work = self._works[submission.run_id]
-                work.relay.phases.step(RunPhase.WAITING_FOR_SLOT, "coordinator")
-                process = self._start(submission, work.relay)
-                self._works[submission.run_id] = Work(submission, work.relay, key, process)
+                self._begin(key, submission)
             case CancelActive(run_id, reason):
-                process_of = self._works[run_id].process
-                if process_of is not None:
-                    process_of.abort(reason)
+                process = self._works[run_id].process
+                if process is not None:
+                    process.abort(reason)
+            case DispatchSteer(active_run_id, mode, submission):
+                self._renew(submission)
+                self._hooks.steer(active_run_id, mode, submission)
             case Dropped(submissions, reason):
                 for submission in submissions:
                     self._drop(submission, reason)
+            case Absorbed(submission, by, mode):
+                self._absorb(submission, by, mode)
+            case Requeued(submission):
+                relay = self._works[submission.run_id].relay
+                relay.phases.step(RunPhase.QUEUED_IN_SESSION, "coordinator")
+                self._hooks.requeued(submission)
+            case Refused(_, reason):
+                self._refusal = reason
+
+    def _begin(self, key: ConversationKey, submission: Submission) -> None:
+        run_id = submission.run_id
+        work = self._renew(submission)
+        if not self._claims.free(submission) or self._older_waits(key, submission):
+            self._hold(key, submission, "session_busy")
+            return
+        try:
+            process = self._hooks.start(submission, work.relay)
+        except StartFailed as exc:
+            self._apply(key, queue.start_failed(self._conversations[key], run_id, exc.reason))
+            return
+        except StartRefused as exc:
+            self._hold(key, submission, exc.reason)
+            return
+        self._claims.take(submission)
+        self._active[run_id] = submission
+        self._works[run_id] = replace(work, process=process)
+        work.relay.phases.step(RunPhase.WAITING_FOR_SLOT, "coordinator")
+
+    def _hold(self, key: ConversationKey, submission: Submission, reason: str) -> None:
+        run_id = submission.run_id
+        held = queue.start_refused(self._conversations[key], run_id)
+        self._keep(key, held.state)
+        if reason == "session_busy":
+            # Whatever it waits for ends as a run of this router: `run_ended` tries again.
+            return
+        if run_id == self._arriving:
+            self._refusal = reason
+            self._apply(key, queue.withdraw(held.state, run_id))
+        else:
+            self._hooks.held(key)
+
+    def _older_waits(self, key: ConversationKey, submission: Submission) -> bool:
+        """True when another conversation's head has waited longer for what this run needs."""
+        heads = (self._conversations[other].waiting[0] for other in self._held if other != key)
+        return any(
+            head.order < submission.order and self._claims.compete(head, submission)
+            for head in heads
+        )
+
+    def release_held(self) -> None:
+        """Try the start of every held head, the oldest first."""
+        heads = [(self._conversations[key].waiting[0].order, key) for key in self._held]
+        for _, key in sorted(heads, key=lambda pair: pair[0]):
+            self.start_again(key)
 
     def _drop(self, submission: Submission, reason: str) -> None:
         """No accepted run is left without an end."""
-        relay = self._works.pop(submission.run_id).relay
+        relay = self._remove(submission.run_id).relay
         relay.phases.step(RunPhase.ABORTED, "coordinator")
         completed = RunCompleted(
             completed=Completion(
@@ -157,4 +394,37 @@ class Coordinator:
             )
         )
         relay.publish("run_completed", completed)
-        self._on_dropped(submission, completed)
+        self._hooks.dropped(submission, completed)
+
+    def _absorb(self, submission: Submission, by: str, mode: str) -> None:
+        run_id = submission.run_id
+        relay = self._remove(run_id).relay
+        relay.phases.step(RunPhase.ABORTED, "coordinator")
+        payload = RunAbsorbed(run_id=run_id, absorbed_by=by, mode=mode)
+        relay.publish("run_absorbed", payload)
+        self._hooks.absorbed(submission, by, mode)
+
+    # Keeping
+
+    def _of_session(self, session_key: str) -> list[Work]:
+        return [self._works[run_id] for run_id in self._of_sessions.get(session_key, ())]
+
+    def _add(self, work: Work) -> None:
+        self._works[work.submission.run_id] = work
+        self._of_sessions.setdefault(work.submission.session_key, {})[work.submission.run_id] = None
+
+    def _renew(self, submission: Submission) -> Work:
+        """The queue may have changed a submission: joined others to it, or written receipts."""
+        work = replace(self._works[submission.run_id], submission=submission)
+        self._works[submission.run_id] = work
+        return work
+
+    def _remove(self, run_id: str) -> Work:
+        work = self._works.pop(run_id)
+        session = self._of_sessions[work.submission.session_key]
+        del session[run_id]
+        if not session:
+            del self._of_sessions[work.submission.session_key]
+        self._active.pop(run_id, None)
+        self._claims.release(run_id)
+        return work

@@ -35,6 +35,11 @@ class PhaseTracker:
         self._publish = publish
         self._now_ms = now_ms
 
+    @property
+    def queued(self) -> bool:
+        """True while the run waits for another of its session."""
+        return self.phase is RunPhase.QUEUED_IN_SESSION
+
     def step(self, phase: RunPhase, source: str) -> None:
         """Move to `phase` because of `source`."""
         if phase is self.phase:
@@ -54,6 +59,11 @@ class PhaseTracker:
                 at=self._now_ms(),
             )
         )
+
+    def step_from(self, current: RunPhase, phase: RunPhase) -> None:
+        """Move to `phase` if the run stands at `current`; otherwise it is further already."""
+        if self.phase is current:
+            self.step(phase, "submit")
 
     def end(self, *, ok: bool, error: object) -> None:
         """Move to the terminal phase that fits a completion."""

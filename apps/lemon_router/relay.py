@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from lemon_core.approval_types import EVENT_TYPES
+from lemon_core.approvals import TOPIC as APPROVALS
 from lemon_core.bus import Bus, Subscription, run_topic, session_topic
 from lemon_core.clock import Clock
 from lemon_core.events import Event, RunPhaseChanged
@@ -40,8 +42,19 @@ class RunRelay:
 
     @contextmanager
     def listen(self) -> Iterator[Subscription]:
-        """The run's events on the bus, without those that this relay publishes itself."""
-        with self._bus.subscribe(run_topic(self.run_id)) as subscription:
+        """The run's events on the bus, without those that this relay publishes itself.
+
+        What it asks and how that ended is among them, in its place.
+        """
+
+        def take(event: Event) -> None:
+            if event.type in EVENT_TYPES and event.meta.get("run_id") == self.run_id:
+                subscription.push(event)
+
+        with (
+            self._bus.subscribe(run_topic(self.run_id)) as subscription,
+            self._bus.listening((APPROVALS,), take),
+        ):
             self._own = subscription
             try:
                 yield subscription

@@ -7,9 +7,9 @@ from the connection, never from the message.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import grpc.aio
@@ -17,8 +17,12 @@ import grpc.aio
 from lemon.execution.v1 import execution_pb2 as epb
 from lemon.router.v1 import router_pb2 as pb
 from lemon.router.v1 import router_pb2_grpc
-from lemon_core.bridges import HealthCheck, HealthReport, RunNotFound
+from lemon_core import session_key as session_keys
+from lemon_core.bridges import HealthReport, RunNotFound
+from lemon_core.clock import Clock
+from lemon_core.events import PendingApproval
 from lemon_core.execution_context import Principal
+from lemon_core.router_views import SessionNotFound
 from lemon_core.rpc.auth import Peer
 from lemon_core.rpc.commands import (
     run_request_from_message,
@@ -27,22 +31,29 @@ from lemon_core.rpc.commands import (
     submit_result_to_message,
 )
 from lemon_core.rpc.fields import present
+from lemon_core.rpc.inbound import inbound_from_message
 from lemon_core.rpc.router_messages import (
+    approvals_to_message,
+    patch_from_message,
     run_info_to_message,
     session_info_to_message,
     session_to_message,
+    settings_to_message,
 )
 from lemon_core.rpc.serving import Boundary, running_server
 from lemon_core.rpc.snapshots import health_to_message
 from lemon_core.rpc.status import PermissionDenied
 from lemon_core.rpc.surface import claim_surface
 from lemon_core.rpc.wire_json import InvalidMessage
+from lemon_core.runs import THINKING_LEVELS
 from lemon_core.runtime import Runtime
+from lemon_core.session_key import InvalidSessionKey
 from lemon_core.tool_policy import ToolPolicy
-from lemon_router.admission import Admission
 from lemon_router.policy import OPERATOR, Caller
+from lemon_router.questions import Questions
 from lemon_router.router import Router
-from lemon_router.views import Views, Visible
+from lemon_router.sessions import Sessions
+from lemon_router.views import Views, sees
 
 if TYPE_CHECKING:
     # The generated base class leaves both type parameters open.
@@ -52,18 +63,12 @@ SERVICE: Final = "lemon.router.v1.RouterService"
 DEFAULT_REASON: Final = "user_requested"
 # Origins of a token that names none: what no app of this machine speaks for.
 OUTSIDE_ORIGINS: Final = frozenset({"node", "unknown"})
+# Answers that would hold for runs of other people too.
+FOR_OTHERS_TOO: Final = frozenset({"approve_agent", "approve_global"})
 DECISIONS: Final[dict[int, Literal["continue", "cancel"]]] = {
     pb.KEEP_ALIVE_DECISION_CONTINUE: "continue",
     pb.KEEP_ALIVE_DECISION_CANCEL: "cancel",
 }
-
-
-class SessionNotFound(RunNotFound):
-    """Nobody here knows the session."""
-
-    def __init__(self, session_key: str) -> None:
-        super().__init__(session_key)
-        self.args = (f"no session {session_key} is known here",)
 
 
 def caller_of(peer: Peer) -> Caller:
@@ -80,19 +85,34 @@ def caller_of(peer: Peer) -> Caller:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RouterParts:
+    """What the calls are answered from; `report` is the router's health."""
+
+    router: Router
+    views: Views
+    sessions: Sessions
+    questions: Questions
+    report: Callable[[], Awaitable[HealthReport]]
+
+
 class RouterService(router_pb2_grpc.RouterServiceServicer):
     """Serves one router."""
 
-    def __init__(
-        self, router: Router, views: Views, boundary: Boundary, runtime: Runtime, node_id: str
-    ) -> None:
-        self._router, self._views, self._boundary = router, views, boundary
-        self._runtime, self._node_id = runtime, node_id
+    def __init__(self, parts: RouterParts, boundary: Boundary, clock: Clock) -> None:
+        self._router, self._views = parts.router, parts.views
+        self._sessions, self._questions = parts.sessions, parts.questions
+        self._report, self._boundary, self._clock = parts.report, boundary, clock
 
     # The names are the contract's; the .proto file says what each call does.
     async def SubmitRun(self, request: pb.RunRequest, context: Context) -> pb.SubmitResult:  # noqa: N802
         """See the .proto file, as for all calls."""
         return await self._boundary.answer(context, self._submit, request)
+
+    async def HandleInbound(  # noqa: N802
+        self, request: pb.InboundMessage, context: Context
+    ) -> pb.SubmitResult:
+        return await self._boundary.answer(context, self._handle_inbound, request)
 
     async def AbortSession(  # noqa: N802
         self, request: pb.AbortSessionRequest, context: Context
@@ -140,6 +160,16 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.Session:  # noqa: N802
         return await self._boundary.answer(context, self._get_session, request)
 
+    async def ResetSession(  # noqa: N802
+        self, request: pb.ResetSessionRequest, context: Context
+    ) -> pb.ResetSessionResponse:
+        return await self._boundary.answer(context, self._reset_session, request)
+
+    async def PatchSession(  # noqa: N802
+        self, request: pb.PatchSessionRequest, context: Context
+    ) -> pb.SessionSettings:
+        return await self._boundary.answer(context, self._patch_session, request)
+
     async def ListRuns(  # noqa: N802
         self, request: pb.ListRunsRequest, context: Context
     ) -> pb.ListRunsResponse:
@@ -147,6 +177,16 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
 
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.RunInfo:  # noqa: N802
         return await self._boundary.answer(context, self._get_run, request)
+
+    async def ListApprovals(  # noqa: N802
+        self, request: pb.ListApprovalsRequest, context: Context
+    ) -> pb.ListApprovalsResponse:
+        return await self._boundary.answer(context, self._list_approvals, request)
+
+    async def ResolveApproval(  # noqa: N802
+        self, request: epb.ResolveApprovalRequest, context: Context
+    ) -> epb.ResolveApprovalResponse:
+        return await self._boundary.answer(context, self._resolve_approval, request)
 
     async def GetHealth(  # noqa: N802
         self, request: epb.GetHealthRequest, context: Context
@@ -166,9 +206,13 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
         )
 
     async def _submit(self, request: pb.RunRequest, peer: Peer) -> pb.SubmitResult:
-        run_request = run_request_from_message(request, now_ms=self._runtime.clock.now_ms())
+        run_request = run_request_from_message(request, now_ms=self._clock.now_ms())
         result = await self._router.submit(run_request, caller_of(peer))
         return submit_result_to_message(result)
+
+    async def _handle_inbound(self, message: pb.InboundMessage, peer: Peer) -> pb.SubmitResult:
+        inbound = inbound_from_message(message)
+        return submit_result_to_message(await self._router.handle_inbound(inbound, caller_of(peer)))
 
     async def _abort_session(
         self, request: pb.AbortSessionRequest, peer: Peer
@@ -235,20 +279,35 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
         self, request: pb.ListSessionsRequest, peer: Peer
     ) -> pb.ListSessionsResponse:
         found = await self._views.sessions(
-            visible_to(peer), active_only=request.active_only, limit=request.limit or 100
+            peer, active_only=request.active_only, limit=request.limit or 100
         )
         return pb.ListSessionsResponse(sessions=[session_info_to_message(info) for info in found])
 
     async def _get_session(self, request: pb.GetSessionRequest, peer: Peer) -> pb.Session:
         key = present(request.session_key, "session_key")
-        view = await self._views.session(key, visible_to(peer), run_limit=request.run_limit or 10)
+        view = await self._views.session(key, peer, run_limit=request.run_limit or 10)
         if view is None:
             raise SessionNotFound(key)
         return session_to_message(view)
 
+    async def _reset_session(
+        self, request: pb.ResetSessionRequest, peer: Peer
+    ) -> pb.ResetSessionResponse:
+        await self._sessions.reset(await self._own_session(request.session_key, peer))
+        return pb.ResetSessionResponse()
+
+    async def _patch_session(
+        self, request: pb.PatchSessionRequest, peer: Peer
+    ) -> pb.SessionSettings:
+        key = await self._own_session(request.session_key, peer)
+        model, level = patch_from_message(request)
+        if isinstance(level, str) and level not in THINKING_LEVELS:
+            raise InvalidMessage("thinking_level", f"use one of {', '.join(THINKING_LEVELS)}")
+        return settings_to_message(await self._sessions.patch(key, model, level))
+
     async def _list_runs(self, request: pb.ListRunsRequest, peer: Peer) -> pb.ListRunsResponse:
         found = await self._views.runs(
-            visible_to(peer),
+            peer,
             session_key=request.session_key if request.HasField("session_key") else None,
             states=tuple(request.states),
             limit=request.limit or 100,
@@ -262,29 +321,61 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
             raise RunNotFound(run_id)
         return run_info_to_message(info)
 
+    async def _list_approvals(
+        self, _: pb.ListApprovalsRequest, peer: Peer
+    ) -> pb.ListApprovalsResponse:
+        found = await self._questions.pending()
+        if not peer.is_admin:
+            found = [question for question in found if await self._is_own(question, peer)]
+        return approvals_to_message(found)
+
+    async def _resolve_approval(
+        self, request: epb.ResolveApprovalRequest, peer: Peer
+    ) -> epb.ResolveApprovalResponse:
+        approval_id = present(request.approval_id, "approval_id")
+        decision = present(request.decision, "decision")
+        if not peer.is_admin:
+            await self._require_answerable(approval_id, decision, peer)
+        resolved = await self._questions.resolve(approval_id, decision)
+        return epb.ResolveApprovalResponse(resolved=resolved)
+
+    async def _require_answerable(self, approval_id: str, decision: str, peer: Peer) -> None:
+        """Raises `PermissionDenied` for another peer's question, and for an answer that would hold
+        for other people's runs."""
+        question = await self._questions.load(approval_id)
+        if question is None:
+            return  # nothing is answered either
+        if not await self._is_own(question, peer):
+            raise PermissionDenied(f"approval {approval_id} is of no run of peer {peer.id}")
+        if decision in FOR_OTHERS_TOO:
+            raise PermissionDenied(f"{decision} needs the scope admin: use approve_once or deny")
+
+    async def _is_own(self, question: PendingApproval, peer: Peer) -> bool:
+        record = None
+        if question.run_id is not None:
+            record = await self._router.record(question.run_id)
+        return record is not None and sees(peer, record)
+
     async def _health(self, _: epb.GetHealthRequest, __: Peer) -> epb.HealthReport:
-        available = await self._router.engine_available()
-        checks = (
-            HealthCheck("run_counts", ok=True, detail=await self._router.counts()),
-            # The router queues while the gateway is away: that is no failure of the router.
-            HealthCheck("engine_runtime", ok=True, detail={"available": available}),
-        )
-        report = HealthReport(
-            app="lemon_router",
-            timestamp=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            checks=checks,
-            node_id=self._node_id,
-            stream_epoch=self._router.journal.epoch,
-            bus_id=self._runtime.bus.id,
-        )
-        return health_to_message(report)
+        return health_to_message(await self._report())
+
+    async def _own_session(self, session_key: str, peer: Peer) -> str:
+        """`session_key`; raises `InvalidMessage`, and `PermissionDenied` when it is not the peer's
+        alone."""
+        try:
+            session_keys.parse(present(session_key, "session_key"))
+        except InvalidSessionKey as exc:
+            raise InvalidMessage("session_key", str(exc)) from exc
+        if not await self._views.owns_session(session_key, peer):
+            raise PermissionDenied(f"session {session_key} has runs of others, or none of yours")
+        return session_key
 
     async def _own_run(self, run_id: str, peer: Peer) -> str:
         """`run_id`; raises `PermissionDenied` when the run is another peer's."""
         present(run_id, "run_id")
         if not peer.is_admin:
             record = await self._router.record(run_id)
-            if record is not None and record.owner != peer.id:
+            if record is not None and not sees(peer, record):
                 raise PermissionDenied(f"run {run_id} was submitted by another peer")
         return run_id
 
@@ -292,26 +383,16 @@ class RouterService(router_pb2_grpc.RouterServiceServicer):
         return self._boundary.peer(context).is_admin
 
 
-def visible_to(peer: Peer) -> Visible:
-    """Which runs a peer is shown."""
-
-    def visible(record: Admission) -> bool:
-        return peer.is_admin or record.owner == peer.id
-
-    return visible
-
-
 @asynccontextmanager
-async def serving(runtime: Runtime, router: Router, views: Views) -> AsyncIterator[str]:
-    """RouterService of `router` where `[router.rpc]` says; yields its address.
+async def serving(runtime: Runtime, parts: RouterParts) -> AsyncIterator[str]:
+    """RouterService of these parts where `[router.rpc]` says; yields its address.
 
     Raises what `claim_surface` and `running_server` raise.
     """
     surface = await claim_surface(runtime, runtime.config.router.rpc, "router.rpc")
-    node_id = runtime.config.router.rpc.node_id or runtime.env.node_name
 
     def register(server: grpc.aio.Server, boundary: Boundary) -> None:
-        service = RouterService(router, views, boundary, runtime, node_id)
+        service = RouterService(parts, boundary, runtime.clock)
         router_pb2_grpc.add_RouterServiceServicer_to_server(service, server)
 
     async with running_server(
@@ -321,5 +402,6 @@ async def serving(runtime: Runtime, router: Router, views: Views) -> AsyncIterat
         clock=runtime.clock,
         options=surface.options,
         tokens=surface.tokens,
+        tls=surface.tls,
     ) as server:
         yield server.address

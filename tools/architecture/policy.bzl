@@ -9,10 +9,10 @@ ALLOWED = {
     "coding_agent": ["lemon_agent", "lemon_ai", "lemon_core", "lemon_gateway"],
     "lemon_agent": ["lemon_ai", "lemon_core"],
     "lemon_ai": [],
-    "lemon_cli": ["lemon_core"],
+    "lemon_cli": ["lemon_agent", "lemon_ai", "lemon_core"],
     "lemon_core": [],
-    "lemon_gateway": ["lemon_core"],
-    "lemon_router": ["lemon_core"],
+    "lemon_gateway": ["lemon_agent", "lemon_core"],
+    "lemon_router": ["lemon_ai", "lemon_core"],
 }
 
 # What the sources of an app may name without a build edge, now. It never permits an edge.

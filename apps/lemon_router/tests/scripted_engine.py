@@ -34,6 +34,7 @@ class LiveRun:
     ended: anyio.Event = field(default_factory=anyio.Event)
     lost: bool = False
     terminal: Completion | None = None
+    applied: list[str] = field(default_factory=list)
 
 
 class ScriptedEngine:
@@ -46,6 +47,16 @@ class ScriptedEngine:
         self.refuse_next: list[Exception] = []
         self.is_available = True
         self.on_this_bus = False
+        self.epoch = "epoch"
+        self.submitted: list[str] = []
+        self.steers: list[tuple[str, str, str, str]] = []
+        """Run, submission, text and mode of each steer that arrived."""
+        self.takes_steers = True
+        self.mute_steers = 0
+        """So many steers get no answer; those that follow do."""
+        self.lost_with = "gateway gone"
+        self.is_away = False
+        """Questions about runs cannot be answered."""
         self._submitted = anyio.Event()
 
     async def wait_submitted(self, run_id: str) -> LiveRun:
@@ -102,7 +113,7 @@ class ScriptedEngine:
         return self.is_available
 
     async def health(self) -> HealthReport:
-        return HealthReport("scripted", "now")
+        return HealthReport("scripted", "now", stream_epoch=self.epoch)
 
     async def submit_execution(self, command: ExecutionCommand) -> SubmitReceipt:
         if self.refuse_next:
@@ -111,8 +122,9 @@ class ScriptedEngine:
             raise ExecutionRejected("scripted")
         assert command.run_id not in self.runs, "submitted twice"
         self.runs[command.run_id] = LiveRun(command)
+        self.submitted.append(command.run_id)
         self._submitted.set()
-        return SubmitReceipt(command.run_id, "accepted", "node", "epoch")
+        return SubmitReceipt(command.run_id, "accepted", "node", self.epoch)
 
     async def shares_bus(self) -> bool:
         return self.on_this_bus
@@ -123,9 +135,26 @@ class ScriptedEngine:
     async def steer(
         self, run_id: str, submission_run_id: str, text: str, mode: SteerMode
     ) -> SteerOutcome:
-        return SteerOutcome(submission_run_id, mode, run_id in self.runs)
+        if self.is_away:
+            raise OSError("no route")
+        self.steers.append((run_id, submission_run_id, text, mode))
+        run = self.runs.get(run_id)
+        if run is None or run.terminal is not None:
+            return SteerOutcome(submission_run_id, mode, False, "run_not_active")
+        if self.takes_steers and submission_run_id not in run.applied:
+            run.applied.append(submission_run_id)
+        if self.mute_steers:
+            self.mute_steers -= 1
+            await anyio.sleep_forever()
+        reason = None if self.takes_steers else "unsupported"
+        return SteerOutcome(submission_run_id, mode, self.takes_steers, reason)
+
+    async def resolve_approval(self, approval_id: str, decision: str) -> bool:
+        return False
 
     async def get_run(self, run_id: str) -> RunSnapshot | None:
+        if self.is_away:
+            raise OSError("no route")
         run = self.runs.get(run_id)
         if run is None:
             return None
@@ -133,8 +162,9 @@ class ScriptedEngine:
             run_id=run_id,
             session_key=run.command.session_key,
             state="running" if run.terminal is None else "terminal",
-            stream_epoch="epoch",
+            stream_epoch=self.epoch,
             last_event_seq=run.seq,
+            applied_steers=tuple(run.applied),
             terminal=run.terminal,
         )
 
@@ -144,7 +174,7 @@ class ScriptedEngine:
             raise RunNotFound(run_id)
         await run.ended.wait()
         if run.lost:
-            raise StreamLost(run_id, "gateway gone")
+            raise StreamLost(run_id, self.lost_with)
         snapshot = await self.get_run(run_id)
         assert snapshot is not None
         yield snapshot

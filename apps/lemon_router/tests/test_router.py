@@ -2,122 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
 
 from lemon_core.bridges import ExecutionRejected, SubmitResult
-from lemon_core.bus import Bus, run_topic, session_topic
-from lemon_core.clock import Clock
-from lemon_core.config.model import LemonConfig
-from lemon_core.events import Completion, Event, RunCompleted, RunPhaseChanged
-from lemon_core.journal import Journal
-from lemon_core.paths import PathSettings
+from lemon_core.bus import run_topic, session_topic
+from lemon_core.events import Completion, Event, RunCompleted
 from lemon_core.resume import ChatState, ResumeToken
 from lemon_core.runs import InvalidCommand, RunRequest
-from lemon_core.store import (
-    ChatStateStore,
-    PolicyStore,
-    RunStore,
-    SessionSettingsStore,
-    Store,
-    StoreSettings,
-    open_store,
-)
-from lemon_core.testing import FakeClock
-from lemon_router.admission import AdmissionStore
-from lemon_router.builder import Builder
-from lemon_router.router import Router
-from lemon_router.tests.scripted_engine import ScriptedEngine
+from lemon_core.store import PolicyStore
+from lemon_router.tests.rig import SESSION, TOKEN, phases, rig, until_end
 
 pytestmark = pytest.mark.anyio
 
-SESSION = "agent:default:main"
-TOKEN = ResumeToken(engine="lemon", value="sess_1")
-
-
-@dataclass
-class Rig:
-    """A router with a scripted gateway and everything a test looks at."""
-
-    router: Router
-    engine: ScriptedEngine
-    bus: Bus
-    clock: FakeClock
-    store: Store
-    chat_states: ChatStateStore
-    runs: RunStore
-
-    async def submit(self, run_id: str, **fields: object) -> SubmitResult:
-        return await self.router.submit({"prompt": "hi", "run_id": run_id, **fields})
-
-
-def make_router(
-    engine: ScriptedEngine,
-    store: Store,
-    bus: Bus,
-    clock: Clock,
-    home: Path,
-    tasks: anyio.abc.TaskGroup,
-    limit: int | None = None,
-) -> Router:
-    builder = Builder(
-        config=LemonConfig.model_validate({}),
-        paths=PathSettings(home),
-        chat_states=ChatStateStore(store, clock),
-        settings=SessionSettingsStore(store, clock),
-        policies=PolicyStore(store),
-    )
-    return Router(
-        builder=builder,
-        admissions=AdmissionStore(store),
-        engine=engine,
-        journal=Journal(epoch="router-epoch", clock=clock),
-        bus=bus,
-        clock=clock,
-        tasks=tasks,
-        run_process_limit=limit,
-    )
-
-
-@asynccontextmanager
-async def rig(home: Path, *, limit: int | None = None) -> AsyncIterator[Rig]:
-    bus, clock = Bus(), FakeClock()
-    engine = ScriptedEngine(bus)
-    async with (
-        open_store(StoreSettings("memory"), clock) as store,
-        anyio.create_task_group() as tasks,
-    ):
-        router = make_router(engine, store, bus, clock, home, tasks, limit)
-        yield Rig(
-            router, engine, bus, clock, store, ChatStateStore(store, clock), RunStore(store, clock)
-        )
-        tasks.cancel_scope.cancel()
-
-
-async def until_end(events: AsyncIterator[Event]) -> list[Event]:
-    seen: list[Event] = []
-    with anyio.fail_after(5):
-        async for event in events:
-            seen.append(event)
-            if event.type == "run_completed":
-                break
-    return seen
-
-
-def phases(events: list[Event]) -> list[str]:
-    return [e.payload.phase for e in events if isinstance(e.payload, RunPhaseChanged)]
+STARTED = SubmitResult("accepted", "run_1", detail={"disposition": "started"})
 
 
 @pytest.mark.behaviour("lemon_router.43")
 async def test_a_run_is_relayed_numbered_and_recorded(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         with r.bus.subscribe(session_topic(SESSION)) as session:
-            assert await r.submit("run_1") == SubmitResult("accepted", "run_1")
+            assert await r.submit("run_1") == STARTED
             run = await r.engine.wait_submitted("run_1")
             assert run.command.conversation_key == ("session", SESSION)
             context = run.command.execution_context
@@ -184,8 +91,8 @@ async def test_an_unknown_agent_leaves_no_record(tmp_path: Path) -> None:
         assert generated.run_id is not None
         assert generated.run_id.startswith("run_")
         model = RunRequest(prompt="hi", run_id="run_2", session_key="agent:default:main:sub:y")
-        assert await r.router.submit(model) == SubmitResult("accepted", "run_2")
-        assert await r.router.admission("run_2") == "accepted"
+        assert (await r.router.submit(model)).run_id == "run_2"
+        assert await r.router.admission("run_2") == "started"
 
 
 @pytest.mark.parametrize(
@@ -195,9 +102,9 @@ async def test_an_unknown_agent_leaves_no_record(tmp_path: Path) -> None:
         ({"session_key": "agent:x"}, "invalid_session_key"),
         ({"cwd": "/does/not/exist"}, "invalid_cwd"),
         ({"cwd": "a\0b"}, "invalid_cwd"),
-        ({"queue_mode": "steer"}, "unsupported_queue_mode"),
         ({"queue_mode": "fifo"}, "invalid_request"),
-        ({"tool_policy": {"alow": []}}, "invalid_request"),
+        ({"tool_policy": {"alow": []}}, "invalid_tool_policy"),
+        ({"meta": {"limits": {"max_tokens": 0}}}, "invalid_limits"),
         ({"resume": ResumeToken(engine="codex", value="x")}, "unsupported_resume_engine"),
     ],
 )
@@ -488,25 +395,3 @@ async def test_a_draining_router_is_unavailable_and_waits_for_its_runs(tmp_path:
             tasks.start_soon(r.router.drained)
             r.engine.complete("run_1", ok=False, error="gateway_shutdown")
         assert await r.router.admission("run_1") == "failed"
-
-
-async def test_what_a_former_process_left_open_is_closed_and_never_run(tmp_path: Path) -> None:
-    async with rig(tmp_path) as r:
-        await r.submit("run_1")
-        await r.engine.wait_submitted("run_1")
-        await r.submit("run_2", session_key="agent:default:main:sub:x")
-        await r.engine.wait_submitted("run_2")
-        summary = {"completed": {"ok": True, "answer": "x"}, "session_key": SESSION}
-        await r.runs.finalize("run_2", summary)
-        async with anyio.create_task_group() as tasks:
-            later = ScriptedEngine(r.bus)
-            after = make_router(later, r.store, r.bus, r.clock, tmp_path, tasks)
-            assert await after.close_former(r.runs) == 2
-            assert await after.close_former(r.runs) == 0
-            record = await after.record("run_1")
-            assert record is not None
-            assert (record.state, record.error) == ("failed", "run_lost")
-            assert await after.admission("run_2") == "completed"
-            assert (await after.submit({"prompt": "hi", "run_id": "run_1"})).duplicate
-            assert later.runs == {}
-            tasks.cancel_scope.cancel()

@@ -2,79 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import cast
+from contextlib import aclosing
 
 import anyio
 import pytest
 
-from lemon_core.boot import boot
-from lemon_core.bridges import ENGINE_RUNTIME, ROUTER, RunNotFound, SubmitResult
+from lemon_core.approvals import ApprovalRequest, Denied
+from lemon_core.bridges import RunNotFound, SubmitResult
 from lemon_core.errors import LemonError
-from lemon_core.events import Event
-from lemon_core.paths import PathSettings
-from lemon_core.profiles import Profile
+from lemon_core.events import ApprovalRequested, ApprovalResolved, Event
 from lemon_core.rpc.router_client import RouterClient
-from lemon_core.runs import RunRequest
-from lemon_core.runtime import Runtime
-from lemon_core.testing import temp_home
-from lemon_router.router import Router
-from lemon_router.tests.scripted_engine import ScriptedEngine
+from lemon_core.rpc.status import PermissionDenied
+from lemon_core.runs import InvalidCommand, RunRequest
+from lemon_router.tests.forms import TCP, Served, served
 
 pytestmark = pytest.mark.anyio
 
 SESSION = "agent:default:main:sub:x"
-RPC: Mapping[str, object] = {"enabled": True}
-TOKENS = [
-    {"id": "alice", "secret": "ALICE_TOKEN"},
-    {"id": "bob", "secret": "BOB_TOKEN", "origins": ["node"], "policy": "read_only"},
-    {"id": "root", "secret": "ROOT_TOKEN", "scopes": ["runs", "admin"]},
-]
-SECRETS = {"ALICE_TOKEN": "secret-of-alice", "BOB_TOKEN": "secret-of-bob", "ROOT_TOKEN": "root!"}
-
-
-@dataclass
-class Served:
-    """A router behind its service, and the scripted gateway behind the router."""
-
-    runtime: Runtime
-    engine: ScriptedEngine
-    router: Router
-    paths: PathSettings
-
-    @property
-    def address(self) -> str:
-        return self.runtime.listening["router"]
-
-    @asynccontextmanager
-    async def client(self, token: str | None = None) -> AsyncIterator[RouterClient]:
-        async with RouterClient(self.address, clock=self.runtime.clock, token=token) as client:
-            yield client
-
-    async def play(self, run_id: str) -> None:
-        """A whole run, as the gateway would publish it."""
-        await self.engine.wait_submitted(run_id)
-        self.engine.start(run_id)
-        self.engine.delta(run_id, 1, "he")
-        self.engine.delta(run_id, 2, "llo")
-        self.engine.complete(run_id, answer="hello")
-
-
-@asynccontextmanager
-async def served(rpc: Mapping[str, object] = RPC) -> AsyncIterator[Served]:
-    profile = Profile(
-        name="test",
-        components=("lemon_router.tests.engine_app:component", "lemon_router.app:component"),
-        config={"router": {"engine_runtime": "in_process", "rpc": rpc}},
-    )
-    with temp_home() as paths:
-        environ = {"HOME": str(paths.home), **SECRETS}
-        async with boot(profile, cwd=paths.home, environ=environ, paths=paths) as runtime:
-            engine = cast(ScriptedEngine, runtime.capabilities.get(ENGINE_RUNTIME))
-            router = cast(Router, runtime.capabilities.get(ROUTER))
-            yield Served(runtime, engine, router, paths)
 
 
 def request(run_id: str, **fields: object) -> RunRequest:
@@ -93,7 +37,8 @@ async def test_a_client_submits_and_watches_over_the_socket() -> None:
     async with served() as s, s.client() as client:
         assert s.address == f"unix:{s.paths.router_socket}"
         assert s.paths.router_socket.stat().st_mode & 0o777 == 0o600
-        assert await client.submit_run(request("run_1")) == SubmitResult("accepted", "run_1")
+        taken = await client.submit_run(request("run_1"))
+        assert taken == SubmitResult("accepted", "run_1", detail={"disposition": "started"})
         assert (await client.submit_run(request("run_1"))).duplicate
         await s.play("run_1")
         seen = await watch(client, "run_1")
@@ -161,8 +106,7 @@ async def test_an_unknown_run_cannot_be_watched() -> None:
 
 @pytest.mark.behaviour("lemon_router.43")
 async def test_every_call_over_tcp_shows_a_token_and_runs_under_its_policy() -> None:
-    rpc = {"enabled": True, "listen": "127.0.0.1:0", "tokens": TOKENS}
-    async with served(rpc) as s:
+    async with served(TCP) as s:
         for token in (None, "wrong"):
             async with s.client(token) as stranger:
                 with pytest.raises(LemonError) as caught:
@@ -210,6 +154,7 @@ async def test_a_watcher_sees_the_end_of_a_run_when_the_server_stops() -> None:
 
     async with anyio.create_task_group() as tasks:
         async with served() as s:
+            s.engine.on_this_bus = True  # runs on other nodes go on without this one
             client = await _open(s, tasks)
             await client.submit_run(request("run_1"))
             await s.engine.wait_submitted("run_1")
@@ -235,3 +180,85 @@ async def _open(s: Served, tasks: anyio.abc.TaskGroup) -> RouterClient:
 
     client: RouterClient = await tasks.start(keep)
     return client
+
+
+@pytest.mark.behaviour("lemon_router.43", "lemon_router.44")
+async def test_one_token_neither_changes_sessions_nor_answers_questions_of_another() -> None:
+    async with (
+        served(TCP) as s,
+        s.client("secret-of-alice") as alice,
+        s.client("secret-of-bob") as bob,
+        s.client("root!") as root,
+    ):
+        s.engine.on_this_bus = True
+        await alice.submit_run(request("run_a", origin="node"))
+        await s.engine.wait_submitted("run_a")
+        ask = ApprovalRequest(tool="bash", action={"command": "ls"}, run_id="run_a")
+        answers: list[object] = []
+
+        async def asking() -> None:
+            answers.append(await s.runtime.approvals.request(ask))
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(asking)
+                while not (found := await alice.list_approvals()):
+                    await anyio.lowlevel.checkpoint()
+                assert await bob.list_approvals() == []
+                assert await root.list_approvals() == found
+                for refused in (
+                    bob.resolve_approval(found[0].id, "approve_once"),
+                    alice.resolve_approval(found[0].id, "approve_global"),
+                    bob.reset_session(SESSION),
+                    bob.patch_session(SESSION, model="m"),
+                    bob.patch_session("agent:default:main:sub:none", model="m"),
+                ):
+                    with pytest.raises(PermissionDenied):
+                        await refused
+                assert await alice.resolve_approval(found[0].id, "deny")
+        assert answers == [Denied()]
+        assert await bob.get_session(SESSION) is None
+        assert (await alice.patch_session(SESSION, model="m")).model == "m"
+        assert (await root.patch_session(SESSION, thinking_level="low")).thinking_level == "low"
+
+
+async def test_a_bad_session_or_level_names_its_field() -> None:
+    async with served() as s, s.client() as client:
+        with pytest.raises(InvalidCommand, match="session_key"):
+            await client.reset_session("no key")
+        with pytest.raises(InvalidCommand, match="thinking_level: use one of off, minimal"):
+            await client.patch_session(SESSION, thinking_level="hard")
+        with pytest.raises(InvalidCommand, match="decision"):
+            await client.resolve_approval("a", "")
+
+
+async def test_a_watcher_sees_what_the_run_asks_and_the_answer() -> None:
+    """Specification lemon_router 8: `approval_requested` and `approval_resolved` on the stream."""
+    async with served() as s, s.client() as client:
+        s.engine.on_this_bus = True
+        await client.submit_run(request("run_1"))
+        await s.engine.wait_submitted("run_1")
+        s.engine.start("run_1")
+        seen: list[str] = []
+
+        async def ask(run_id: str) -> None:
+            await s.runtime.approvals.request(
+                ApprovalRequest(tool="bash", action={"command": "ls"}, run_id=run_id)
+            )
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, "run_other")
+                tasks.start_soon(ask, "run_1")
+                async with aclosing(client.watch("run_1")) as events:
+                    async for event in events:
+                        if isinstance(event.payload, ApprovalRequested):
+                            assert event.payload.pending.run_id == "run_1"
+                            for question in await client.list_approvals():
+                                await client.resolve_approval(question.id, "deny")
+                        if isinstance(event.payload, ApprovalResolved):
+                            s.engine.complete("run_1")
+                        seen.append(event.type)
+        asked = [name for name in seen if name.startswith("approval")]
+        assert asked == ["approval_requested", "approval_resolved"]
+        assert seen[-1] == "run_completed"
