@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from coding_agent.tools.toolset import Question
 from lemon_agent import AgentTool, AgentToolResult, ToolCallContext
-from lemon_core.approvals import ApprovalRequest, ApprovalTimeout, Approved, Denied
+from lemon_core.approvals import ApprovalRequest, ApprovalTimeout, Approved, Denied, GrantRule
 from lemon_core.logs import get_logger
 
 log = get_logger(__name__)
@@ -17,6 +18,8 @@ _REFUSALS: Final[Mapping[str, str]] = {
     "approval_timeout": "This call needs an approval, and nobody gave it in time. It was not run.",
     "approval_error": "This call needs an approval, and asking for it failed. It was not run.",
 }
+# What cannot be read cannot be compared with what was granted, nor granted for another time.
+_ASK_ALWAYS: Final = GrantRule(frozenset(), False, frozenset({"approve_once", "deny"}))
 _NOBODY: Final = "This call needs an approval, and nobody can be asked in this run. It was not run."
 
 
@@ -39,16 +42,18 @@ class Asker:
     agent_id: str
     can_ask: bool
 
-    def gated(self, tool: AgentTool) -> AgentTool:
-        """`tool`, whose body runs only after an approval of the call."""
+    def gated(
+        self, tool: AgentTool, question: Callable[[Mapping[str, object]], Question] = Question
+    ) -> AgentTool:
+        """`tool`, whose body runs only after an approval of what `question` makes of the call."""
 
         async def execute(call: ToolCallContext) -> AgentToolResult:
-            refusal = await self._refusal(tool.name, call.params)
+            refusal = await self._refusal(tool.name, question(call.params))
             return await tool.execute(call) if refusal is None else refusal
 
         return replace(tool, execute=execute)
 
-    async def _refusal(self, tool: str, params: Mapping[str, object]) -> AgentToolResult | None:
+    async def _refusal(self, tool: str, asked: Question) -> AgentToolResult | None:
         """Why the call may not run; None when it was approved."""
         request = ApprovalRequest(
             run_id=self.run_id,
@@ -56,8 +61,9 @@ class Asker:
             session_key=self.session_key,
             agent_id=self.agent_id,
             tool=tool,
-            action=params,
+            action=asked.action,
             rationale=f"the tool policy wants calls of {tool} approved",
+            grants=GrantRule() if asked.is_grantable else _ASK_ALWAYS,
         )
         try:
             if not self.can_ask:

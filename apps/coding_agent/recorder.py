@@ -6,11 +6,15 @@ everything it builds on is: after a crash the next run knows what may have been 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 import anyio
 
+from coding_agent.compaction import compaction_facts
+from coding_agent.delivered import DeliveredMessage
+from coding_agent.guardrails import marked
 from coding_agent.session_store import SessionFile
 from lemon_agent import (
     AbortSignal,
@@ -18,28 +22,35 @@ from lemon_agent import (
     AgentMessage,
     AgentTool,
     AgentToolResult,
+    CompactionResult,
     MessageEnd,
+    SummaryMessage,
     ToolCallContext,
 )
-from lemon_ai import AssistantMessage, ToolResultMessage, get_tool_calls
+from lemon_ai import AssistantMessage, ToolResultMessage, UserMessage, get_tool_calls
+
+Recall = Callable[[UserMessage], Awaitable[str | None]]
 
 
 class Recorder:
-    """`known_count` is how many messages of the conversation there were before the run."""
+    """One per run; `session` is the conversation that the run continues.
 
-    def __init__(self, session: SessionFile, known_count: int) -> None:
+    `recall` is asked once for each message that the user adds while the run goes on.
+    """
+
+    def __init__(self, session: SessionFile, recall: Recall | None = None) -> None:
         self._session = session
-        self._count = known_count
+        self._recall = recall
         self._open_calls: set[str] = set()
         self._changed = anyio.Event()
         self._is_first_call = True
+        self._asked_for: dict[int, AgentMessage] = {}
 
     def note(self, events: Iterable[AgentEvent]) -> bool:
         """Take the messages of these events; whether there were any to flush."""
         messages = [event.message for event in events if isinstance(event, MessageEnd)]
         for message in messages:
             self._session.append(message)
-            self._count += 1
             if isinstance(message, AssistantMessage):
                 self._open_calls.update(call.id for call in get_tool_calls(message))
             elif isinstance(message, ToolResultMessage):
@@ -56,16 +67,38 @@ class Recorder:
     async def before_model_call(
         self, messages: Sequence[AgentMessage], _: AbortSignal
     ) -> Sequence[AgentMessage]:
-        """The loop's `transform_context`, which changes nothing.
+        """The loop's `transform_context`: what was recalled is put behind the messages it is for,
+        and foreign text is marked.
 
         The first call does not wait: its prompt is being written meanwhile.
         """
         if self._is_first_call:
             self._is_first_call = False
         else:
-            await self._until(lambda: self._count >= len(messages))
+            await self._recall_for(messages)
+            await self._until(lambda: self._session.entry_of(messages[-1]) is not None)
             await self.flush()
-        return messages
+        return marked(self._session.as_sent(messages))
+
+    async def _recall_for(self, messages: Sequence[AgentMessage]) -> None:
+        """Recall for what the user has added since the last answer."""
+        if self._recall is None:
+            return
+        for message in takewhile(_is_said, reversed(messages)):
+            if isinstance(message, UserMessage) and id(message) not in self._asked_for:
+                self._asked_for[id(message)] = message
+                if block := await self._recall(message):
+                    self._session.attach(message, block)
+
+    async def keep_compaction(self, result: CompactionResult) -> None:
+        """The loop's `persist`: the summary becomes an entry behind everything it leaves in place.
+
+        A disk that takes nothing does not stop the run: the entry waits with the others.
+        """
+        await self._until(lambda: self._session.entry_of(result.kept[-1]) is not None)
+        first = next(filter(None, map(self._session.entry_of, result.kept)))
+        self._session.add("compaction", firstKeptEntryId=first, **compaction_facts(result))
+        await self.flush()
 
     def guarded(self, tool: AgentTool) -> AgentTool:
         """The tool, whose calls wait until they are on disk when they change something."""
@@ -82,3 +115,9 @@ class Recorder:
     async def _until(self, is_noted: Callable[[], bool]) -> None:
         while not is_noted():
             await self._changed.wait()
+
+
+def _is_said(message: AgentMessage) -> bool:
+    """Whether a person wrote this."""
+    is_made = isinstance(message, DeliveredMessage | SummaryMessage)
+    return isinstance(message, UserMessage) and not is_made

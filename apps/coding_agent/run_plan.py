@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import get_args
 
 from coding_agent.approval import Asker
+from coding_agent.delivered import DeliveredMessage, followup_details
 from coding_agent.errors import EmptyPrompt, NoWorkingDirectory, OutsideWorkspace, ResumeError
-from coding_agent.prompt import system_prompt
+from coding_agent.guardrails import bounded
+from coding_agent.prompt import PromptParts, plain_prompt, system_prompt
+from coding_agent.recalled import recalled_block
+from coding_agent.recorder import Recall
 from coding_agent.services import Services
 from coding_agent.session_store import SessionFile
-from coding_agent.tools.toolset import ToolEnv
+from coding_agent.tools.questions import ASK_PARENT
+from coding_agent.tools.toolset import RunIdentity, ToolEnv
 from coding_agent.workspace import PathGuard, in_workspace
 from lemon_agent import AgentTool, Budget, LoopConfig
+from lemon_agent.contributors import ContributionRequest, Section, split
+from lemon_agent.tool_registry import SessionScope
 from lemon_ai import ImageContent, Message, StreamOptions, TextContent, UserMessage
 from lemon_ai.types import ImageMimeType, ThinkingLevel, UserContent
 from lemon_core import session_key as session_keys
@@ -40,6 +48,7 @@ class RunPlan:
     tools: Sequence[AgentTool]
     config: LoopConfig
     notice: str | None
+    recall: Recall | None = None
 
 
 async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Services) -> RunPlan:
@@ -50,7 +59,7 @@ async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Servi
     """
     context = request.execution_context
     context.require_valid(services.now_ms())
-    prompt = user_message(request.prompt, request.images)
+    prompt = prompt_message(request)
     cwd = working_directory(request, opts)
     choice = await services.models.choose_model(request.meta_text("model"))
     session, history = await _open_session(request, cwd, services)
@@ -69,12 +78,18 @@ async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Servi
         tool_schema_snapshot=services.schemas.snapshot(tools),
         cwd=cwd,
         run=context,
+        watch=services.watch,
     )
-    names = [tool.name for tool in tools]
-    own = request.meta_text("system_prompt")
-    return RunPlan(
-        session, history, prompt, system_prompt(own, cwd, names), tools, config, choice.notice
-    )
+    text = plain_prompt(request.meta_text("system_prompt"))
+    recall = None
+    if tools:
+        asked = _contribution(request, cwd, session.id)
+        system, recalled = split(await services.contributors.collect(asked))
+        recall = _recalling(asked, services)
+        text = await _prompt(request, cwd, [tool.name for tool in tools], system, services)
+        if (block := recalled_block(recalled)) is not None:
+            session.attach(prompt, block)
+    return RunPlan(session, history, prompt, text, tools, config, choice.notice, recall)
 
 
 def working_directory(request: ExecutionRequest, opts: RunOptions) -> str:
@@ -89,6 +104,20 @@ def working_directory(request: ExecutionRequest, opts: RunOptions) -> str:
     if not in_workspace(cwd, workspace):
         raise OutsideWorkspace(cwd, workspace.roots)
     return cwd
+
+
+def prompt_message(request: ExecutionRequest) -> UserMessage:
+    """What the run answers: the user's words, or a result that was delivered in their place.
+
+    Raises `EmptyPrompt`.
+    """
+    followups = request.meta.get("async_followups")
+    if isinstance(followups, list) and followups:
+        text = clean_text(request.prompt)
+        if not text.strip():
+            raise EmptyPrompt
+        return DeliveredMessage.of(text, followup_details(followups))
+    return user_message(request.prompt, request.images)
 
 
 def user_message(prompt: str, images: Sequence[Image]) -> UserMessage:
@@ -139,9 +168,11 @@ async def _open_session(
     token = request.resume
     # Tokens of other engines are kept for them by the router; here there is none then.
     if token is None or not token.is_native():
-        return services.sessions.new(cwd), []
+        parent = request.meta_text("parent_session") if request.lane == "subagent" else None
+        return services.sessions.new(cwd, parent), []
     try:
-        return await services.sessions.load(token.value, cwd)
+        at = request.meta_text("resume_entry")
+        return await services.sessions.load(token.value, cwd, at)
     except ResumeError as exc:
         if request.meta.get("resume_source") != "auto":
             raise
@@ -159,13 +190,21 @@ def _tools(
     request: ExecutionRequest, cwd: str, session_id: str, services: Services
 ) -> list[AgentTool]:
     context = request.execution_context
+    spill_dir = services.sessions.spill_dir(session_id)
     env = ToolEnv(
-        guard=PathGuard(Path(cwd), services.settings.home, context.workspace),
+        guard=PathGuard(
+            Path(cwd),
+            services.settings.home,
+            context.workspace,
+            readable=(spill_dir.resolve(),),
+        ),
         policy=intersect(context.capabilities, request.tool_policy),
         environ=services.settings.environ,
-        spill_dir=services.sessions.spill_dir(session_id),
+        spill_dir=spill_dir,
         shell=services.settings.shell,
         ripgrep=services.ripgrep,
+        identity=RunIdentity(request.run_id, session_id, request.session_key, agent_id(request)),
+        shared=services.shared_tools,
     )
     asker = Asker(
         services.approvals,
@@ -176,7 +215,65 @@ def _tools(
         # Whoever started the run says that questions reach a person.
         can_ask=request.meta_text("approvals") == "ask",
     )
-    return services.tools.bind(env, services.tool_classes, asker)
+    lent = services.lent_tools.for_session(request.session_key, context)
+    bound = services.tools.bind(env, services.tool_classes, asker, lent)
+    # Only a task has somebody to ask.
+    has_parent = session_scope(request) == "subagent"
+    offered = [tool for tool in bound if has_parent or tool.name != ASK_PARENT]
+    return [bounded(tool, env.spill_dir / "results") for tool in offered]
+
+
+def session_scope(request: ExecutionRequest) -> SessionScope:
+    """Whether the run works for the user or for another run of this app."""
+    return "subagent" if request.lane == "subagent" else "main"
+
+
+def _contribution(request: ExecutionRequest, cwd: str, session_id: str) -> ContributionRequest:
+    """What other apps are asked for, about the turn that the run answers."""
+    return ContributionRequest(
+        cwd=cwd,
+        session_key=request.session_key,
+        session_id=session_id,
+        agent_id=agent_id(request),
+        run_id=request.run_id,
+        session_scope=session_scope(request),
+        query=request.prompt,
+    )
+
+
+def _recalling(asked: ContributionRequest, services: Services) -> Recall:
+    """What is recalled for words that come while the run goes on."""
+
+    async def recall(message: UserMessage) -> str | None:
+        query = message.content if isinstance(message.content, str) else None
+        sections = await services.contributors.collect(replace(asked, query=query))
+        return recalled_block(split(sections)[1])
+
+    return recall
+
+
+async def _prompt(
+    request: ExecutionRequest,
+    cwd: str,
+    tool_names: Sequence[str],
+    sections: Sequence[Section],
+    services: Services,
+) -> str:
+    workspace, scope = request.execution_context.workspace, session_scope(request)
+    files = services.prompt_files
+    home, instructions = await files.read(scope, cwd, workspace)
+    parts = PromptParts(
+        cwd=cwd,
+        tool_names=tool_names,
+        today=datetime.fromtimestamp(services.now_ms() / 1000).astimezone().date(),
+        own=request.meta_text("system_prompt"),
+        scope=scope,
+        home_dir=str(files.home_dir),
+        home=home,
+        sections=sections,
+        instructions=instructions,
+    )
+    return system_prompt(parts)
 
 
 def _reasoning(asked: str | None, services: Services) -> ThinkingLevel | bool | None:

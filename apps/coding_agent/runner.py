@@ -14,12 +14,15 @@ import anyio
 from anyio.abc import TaskGroup
 
 from coding_agent.approval_actions import ApprovalActions
+from coding_agent.compaction import compaction_for
+from coding_agent.delivered import DeliveredMessage
+from coding_agent.live_runs import LiveRun
 from coding_agent.recorder import Recorder
 from coding_agent.run_plan import RunPlan, clean_text, make_plan
 from coding_agent.services import Services
 from coding_agent.session_store import SessionFile
 from coding_agent.translator import CANCELLED_BY_USER, RunTranslator
-from lemon_agent import Agent, EventSubscription
+from lemon_agent import Agent, AgentEvent, EventSubscription, MessageEnd
 from lemon_ai import AIError
 from lemon_core.approvals import TOPIC
 from lemon_core.bus import Subscription
@@ -34,6 +37,7 @@ log = get_logger(__name__)
 
 # A reader that has gone must not keep the end of a run.
 LAST_WORDS_S: Final = 1.0
+TASK_CANCELLED: Final = "Cancelled: task_cancelled"
 
 
 class Runner:
@@ -51,6 +55,8 @@ class Runner:
         self._recorder: Recorder | None = None
         self._agent: Agent | None = None
         self._early: list[str] = []
+        # Results that the agent has been given and has not read yet.
+        self._handed: dict[int, tuple[str, DeliveredMessage]] = {}
         self._has_begun = False
         self._is_cancelled = False
         self._is_over = False
@@ -95,11 +101,13 @@ class Runner:
         if self._is_over:
             return
         self._has_begun = True
-        failure: ErrorValue = "Cancelled: task_cancelled"  # unless it comes to its end by itself
+        failure: ErrorValue = TASK_CANCELLED  # unless it comes to its end by itself
         try:
             failure = await self._attempt()
         finally:
             with anyio.CancelScope(shield=True):
+                if self._is_cancelled or failure == TASK_CANCELLED:
+                    await self._services.children.abort_of(self.run_ref)
                 await self._complete(failure)
 
     async def _attempt(self) -> ErrorValue:
@@ -116,9 +124,15 @@ class Runner:
         return None
 
     async def _converse(self, plan: RunPlan) -> None:
-        recorder = self._recorder = Recorder(plan.session, len(plan.history))
+        recorder = self._recorder = Recorder(plan.session, plan.recall)
+        compact = compaction_for(
+            plan.config,
+            self._services.settings.compaction,
+            recorder.keep_compaction,
+            self._translator.count_usage,
+        )
         agent = Agent(
-            replace(plan.config, transform_context=recorder.before_model_call),
+            replace(plan.config, transform_context=recorder.before_model_call, compact=compact),
             system_prompt=plan.system_prompt,
             tools=[recorder.guarded(tool) for tool in plan.tools],
             messages=plan.history,
@@ -126,12 +140,18 @@ class Runner:
         )
         events = agent.subscribe()
         actions = ApprovalActions(self.run_ref, plan.session.id, self._request.session_key)
-        with self._services.bus.subscribe(TOPIC) as questions:
+        pending = await self._services.children.followups.pending(self._request.session_key)
+        with (
+            self._services.bus.subscribe(TOPIC) as questions,
+            self._services.children.live.entered(self._as_parent(plan)),
+        ):
             try:
                 async with anyio.create_task_group() as tasks, agent:
                     await self._send(self._opening(plan))
                     tasks.start_soon(self._show_questions, questions, actions)
                     self._begin(agent, plan)
+                    for task_id, message in pending:
+                        self._hand_over(task_id, message, is_steer=True)
                     await self._follow(events, recorder, tasks)
                     questions.close()
             finally:
@@ -142,6 +162,10 @@ class Runner:
                     batch = await events.receive_batch()
                     answers = await questions.receive_batch()
                 recorder.note(batch)
+                read = self._read_results(batch)
+                with anyio.CancelScope(shield=True):
+                    await self._keep(recorder, read)
+                self._give_back()
                 last = actions.translate(answers) + self._translator.translate(batch)
                 with anyio.move_on_after(LAST_WORDS_S, shield=True):
                     await self._send(last)
@@ -162,9 +186,68 @@ class Runner:
             batch = await events.receive_batch()
             messages = self._translator.translate(batch)
             # The last flush is the completion's own.
-            if recorder.note(batch) and not self._translator.has_ended:
-                saving.start_soon(recorder.flush)
+            is_new, read = recorder.note(batch), self._read_results(batch)
+            if read or (is_new and not self._translator.has_ended):
+                saving.start_soon(self._keep, recorder, read)
             await self._send(messages)
+
+    # -- children ----------------------------------------------------------------------------
+
+    def _as_parent(self, plan: RunPlan) -> LiveRun:
+        model = plan.config.model
+        return LiveRun(
+            context=self._request.execution_context,
+            session_id=plan.session.id,
+            cwd=plan.config.cwd or "",
+            model=f"{model.provider}:{model.id}",
+            hand_over=lambda task_id, message, is_steer: self._hand_over(
+                task_id, message, is_steer=is_steer
+            ),
+            notify=self._notify,
+            take_back=self._take_back,
+            count_usage=self._translator.count_child,
+            meta=self._request.meta,
+        )
+
+    def _hand_over(self, task_id: str, message: DeliveredMessage, *, is_steer: bool) -> bool:
+        """Give the agent a result to read; False when it reads nothing any more."""
+        agent = self._agent
+        if agent is None or agent.is_idle or self._is_cancelled or self._is_over:
+            return False
+        self._handed[id(message)] = (task_id, message)
+        if is_steer:
+            agent.steer(message)
+        else:
+            agent.follow_up(message)
+        return True
+
+    def _notify(self, message: DeliveredMessage) -> None:
+        if self._agent is not None and not self._agent.is_idle:
+            self._agent.steer(message)
+
+    def _take_back(self, task_id: str) -> bool:
+        for key, (known, message) in tuple(self._handed.items()):
+            if known == task_id and self._agent is not None and self._agent.withdraw(message):
+                del self._handed[key]
+                return True
+        return False
+
+    def _read_results(self, events: Sequence[AgentEvent]) -> list[str]:
+        """The tasks whose results became part of the conversation with these events."""
+        ended = (event for event in events if isinstance(event, MessageEnd))
+        found = (self._handed.pop(id(event.message), None) for event in ended)
+        return [handed[0] for handed in found if handed is not None]
+
+    async def _keep(self, recorder: Recorder, read: Sequence[str]) -> None:
+        # On disk first: a result counts as delivered when no crash can lose it.
+        if await recorder.flush():
+            for task_id in read:
+                await self._services.children.followups.confirm(task_id)
+
+    def _give_back(self) -> None:
+        handed, self._handed = self._handed, {}
+        for task_id, _ in handed.values():
+            self._services.children.give_back(task_id)
 
     async def _show_questions(self, questions: Subscription, actions: ApprovalActions) -> None:
         while batch := await questions.receive_batch():
@@ -194,6 +277,8 @@ class Runner:
             return
         self._is_over = True
         last: list[SinkMessage] = []
+        if self._session is not None and (label := self._request.meta_text("label")):
+            self._session.label(clean_text(label))
         if self._recorder is not None and not await self._recorder.flush():
             title = "This conversation could not be saved as a whole: see the log."
             action = Action(id="lemon.session_notice", kind="note", title=title)

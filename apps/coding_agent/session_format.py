@@ -49,15 +49,19 @@ def new_entry_id(taken: Container[str]) -> str:
     return entry_id
 
 
-def header_line(session_id: str, timestamp_ms: int, cwd: str) -> bytes:
+def header_line(
+    session_id: str, timestamp_ms: int, cwd: str, parent_session: str | None = None
+) -> bytes:
     """The first line of a file."""
-    header = {
+    header: dict[str, object] = {
         "type": "session",
         "version": VERSION,
         "id": session_id,
         "timestamp": timestamp_ms,
         "cwd": cwd,
     }
+    if parent_session is not None:
+        header["parentSession"] = parent_session
     return orjson.dumps(header, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -66,6 +70,23 @@ def entry_line(entry_id: str, parent_id: str | None, timestamp_ms: int, message:
     parent = "" if parent_id is None else f'"parentId":"{parent_id}",'
     head = f'{{"type":"message","id":"{entry_id}",{parent}"timestamp":{timestamp_ms},"message":'
     return b"%s%s}\n" % (head.encode(), _dump(message))
+
+
+def fact_line(
+    entry_id: str,
+    parent_id: str | None,
+    timestamp_ms: int,
+    entry_type: str,
+    facts: Mapping[str, object],
+) -> bytes:
+    """The line of an entry that is no message; facts that are None are left out."""
+    entry: dict[str, object] = {"type": entry_type, "id": entry_id}
+    if parent_id is not None:
+        entry["parentId"] = parent_id
+    entry["timestamp"] = timestamp_ms
+    entry |= {name: plain(fact) for name, fact in facts.items() if fact is not None}
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace") + b"\n"
 
 
 def parse_message(value: object) -> Message:

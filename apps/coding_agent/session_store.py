@@ -10,15 +10,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from coding_agent.session_format import entry_line, header_line, new_entry_id, require_id
-from coding_agent.session_loading import StoredSession, read_session
+from coding_agent.delivered import ASYNC_FOLLOWUP, DeliveredMessage
+from coding_agent.errors import SessionMissing
+from coding_agent.recalled import with_block
+from coding_agent.session_format import entry_line, fact_line, header_line, new_entry_id, require_id
+from coding_agent.session_loading import (
+    RECALLED,
+    SessionInfo,
+    StoredSession,
+    read_cwd,
+    read_infos,
+    read_session,
+)
 from coding_agent.workspace import make_private_folder, printable
 from lemon_agent import AgentMessage
 from lemon_ai import AssistantMessage, Message, ToolResultMessage, UserMessage
@@ -50,7 +60,16 @@ class SessionFile:
         self._must_create = header is not None
         self._leaf_id = stored.leaf_id if stored else None
         self._ids = stored.ids if stored else set()
+        # By identity: equal messages are entries of their own. The message is held with its id,
+        # because a number may be used again when its object is gone.
+        self._entries: dict[int, tuple[AgentMessage, str]] = {}
+        self._blocks: dict[int, str] = {}
+        for message, entry_id in stored.entries if stored else ():
+            self._entries[id(message)] = (message, entry_id)
+            if stored and entry_id in stored.blocks:
+                self._blocks[id(message)] = stored.blocks[entry_id]
         self._torn = stored.torn if stored else None
+        self._read_size = stored.size if stored else None
         self._lock = anyio.Lock(fast_acquire=True)
 
     @property
@@ -62,10 +81,72 @@ class SessionFile:
         """Note a message as the next entry; those of other classes than lemon_ai's are not kept."""
         if not isinstance(message, UserMessage | AssistantMessage | ToolResultMessage):
             return
+        if isinstance(message, DeliveredMessage):
+            entry_id = self.add(
+                "customMessage",
+                customType=ASYNC_FOLLOWUP,
+                content=message.text,
+                display=True,
+                details=message.details or None,
+            )
+        else:
+            entry_id = new_entry_id(self._ids)
+            self._note(entry_id, entry_line(entry_id, self._leaf_id, self._now_ms(), message))
+        self._entries[id(message)] = (message, entry_id)
+        if block := self._blocks.get(id(message)):
+            self._keep_block(entry_id, block)
+
+    def attach(self, message: UserMessage, block: str) -> None:
+        """Have the model see `block` behind this message, now and whenever it is sent again.
+
+        The message itself stays as the user wrote it.
+        """
+        self._blocks[id(message)] = block
+        if (entry_id := self.entry_of(message)) is not None:
+            self._keep_block(entry_id, block)
+
+    def _keep_block(self, entry_id: str, block: str) -> None:
+        self.add("custom", customType=RECALLED, data={"targetId": entry_id, "block": block})
+
+    def as_sent(self, messages: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+        """The messages with what was recalled for them."""
+        if not self._blocks:
+            return messages
+        return [
+            with_block(message, block)
+            if isinstance(message, UserMessage) and (block := self._blocks.get(id(message)))
+            else message
+            for message in messages
+        ]
+
+    def add(self, entry_type: str, **facts: object) -> str:
+        """Note an entry that is no message, such as a label; its id."""
         entry_id = new_entry_id(self._ids)
-        self._pending.append(entry_line(entry_id, self._leaf_id, self._now_ms(), message))
+        self._note(entry_id, fact_line(entry_id, self._leaf_id, self._now_ms(), entry_type, facts))
+        return entry_id
+
+    def label(self, label: str) -> None:
+        """Give the last entry a name, by which the conversation can be continued there."""
+        if self._leaf_id is not None:
+            self.add("label", targetId=self._leaf_id, label=label)
+
+    def entry_of(self, message: AgentMessage) -> str | None:
+        """The id of the entry that holds this very message."""
+        found = self._entries.get(id(message))
+        return None if found is None else found[1]
+
+    def _note(self, entry_id: str, line: bytes) -> None:
+        self._pending.append(line)
         self._ids.add(entry_id)
         self._leaf_id = entry_id
+
+    async def is_unchanged(self) -> bool:
+        """Whether nobody has added to the file since it was read."""
+        try:
+            status = await anyio.to_thread.run_sync(os.stat, self._path)
+        except OSError:
+            return False
+        return status.st_size == self._read_size
 
     async def flush(self) -> bool:
         """Write what has been noted; False when the disk did not take it.
@@ -122,22 +203,46 @@ class SessionFolder:
         self._agent_dir = agent_dir
         self._now_ms = now_ms
 
-    def new(self, cwd: str) -> SessionFile:
-        """A fresh conversation; its file appears with the first `flush`."""
+    def new(self, cwd: str, parent_session: str | None = None) -> SessionFile:
+        """A fresh conversation; its file appears with the first `flush`.
+
+        `parent_session` is the one that a subagent works for.
+        """
         session_id = new_uuid()
-        header = header_line(session_id, self._now_ms(), printable(cwd))
+        header = header_line(session_id, self._now_ms(), printable(cwd), parent_session)
         return SessionFile(self._path(session_id, cwd), self._now_ms, header=header)
 
-    async def load(self, session_id: str, cwd: str) -> tuple[SessionFile, list[Message]]:
-        """The conversation with this id, ready to be continued.
+    async def load(
+        self, session_id: str, cwd: str, at: str | None = None
+    ) -> tuple[SessionFile, list[Message]]:
+        """The conversation with this id, ready to be continued at its end.
 
-        Raises `SessionMissing`, also for one of another directory, `SessionInvalid` or
-        `SessionCorrupt`.
+        `at`, an entry's id or label, continues it there instead: what is said next becomes another
+        branch, and nothing is lost. Raises `SessionMissing`, also for one of another directory,
+        `SessionInvalid` or `SessionCorrupt`.
         """
         require_id(session_id)
         path = self._path(session_id, cwd)
-        stored = await anyio.to_thread.run_sync(read_session, path, session_id, printable(cwd))
+        stored = await anyio.to_thread.run_sync(read_session, path, session_id, printable(cwd), at)
         return SessionFile(path, self._now_ms, stored=stored), stored.messages
+
+    async def find(self, session_id: str) -> tuple[SessionFile, list[Message]]:
+        """The conversation with this id, whatever directory it is of; as `load` does it."""
+        require_id(session_id)
+
+        def search() -> str | None:
+            paths = (self._agent_dir / "sessions").glob(f"*/{session_id}.jsonl")
+            return next(filter(None, map(read_cwd, paths)), None)
+
+        cwd = await anyio.to_thread.run_sync(search)
+        if cwd is None:
+            raise SessionMissing(session_id, "any directory")
+        return await self.load(session_id, cwd)
+
+    async def infos(self, cwd: str) -> list[SessionInfo]:
+        """The conversations of a directory, the last changed first; no transcript is read."""
+        folder = self._path("x", cwd).parent
+        return await anyio.to_thread.run_sync(read_infos, folder, printable(cwd))
 
     def spill_dir(self, session_id: str) -> Path:
         """Where output of this conversation goes that is too large to show."""

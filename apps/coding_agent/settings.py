@@ -7,21 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coding_agent.tools.toolset import ShellSettings
-from lemon_core.config.model import LemonConfig, ThinkingLevel
+from lemon_core.config.model import Compaction, LemonConfig, ThinkingLevel
+from lemon_core.config.tools import Web
+from lemon_core.known_secrets import KNOWN_SECRETS
 from lemon_core.paths import PathSettings
 
 MASTER_KEY_VARIABLE = "LEMON_SECRETS_MASTER_KEY"
+_SECRET_ENDINGS = ("_API_KEY", "_API_TOKEN", "_SECRET_KEY", "_ACCESS_TOKEN", "_AUTH_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`environ` is what commands run with; `home` is what `~` means to the tools."""
+    """`environ` is what commands run with; `home` is what `~` means to the tools.
+
+    `instruction_dirs` are the user's own places for instructions to every project.
+    """
 
     agent_dir: Path
     home: Path
     environ: Mapping[str, str]
     shell: ShellSettings
     thinking_level: ThinkingLevel
+    state_dir: Path
+    web: Web
+    instruction_dirs: tuple[Path, ...]
+    compaction: Compaction
 
     @classmethod
     def of(
@@ -32,12 +42,27 @@ class AgentSettings:
         return cls(
             agent_dir=paths.agent_dir(environ),
             home=paths.home,
-            # The key to all stored secrets is no business of what a model runs.
-            environ={k: v for k, v in environ.items() if k != MASTER_KEY_VARIABLE},
+            environ=without_secrets(environ),
             shell=ShellSettings(
                 path=None if shell.path is None else str(paths.expand(shell.path)),
                 command_prefix=shell.command_prefix,
                 timeout_ms=shell.timeout_ms,
             ),
             thinking_level=config.defaults.thinking_level,
+            state_dir=paths.state_dir,
+            web=config.runtime.tools.web,
+            instruction_dirs=(paths.home / ".claude", paths.state_dir, paths.agent_dir(environ)),
+            compaction=config.runtime.compaction,
         )
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What commands inherit: the key to all stored secrets and the keys of providers and services
+    are no business of what a model runs."""
+    return {name: value for name, value in environ.items() if not _is_secret(name.upper())}
+
+
+def _is_secret(name: str) -> bool:
+    if name == MASTER_KEY_VARIABLE or name in KNOWN_SECRETS or name.endswith(_SECRET_ENDINGS):
+        return True
+    return name.startswith("LEMON_") and name.endswith(("_TOKEN", "_SECRET", "_KEY", "_PASSWORD"))

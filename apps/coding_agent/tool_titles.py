@@ -9,12 +9,19 @@ from lemon_core.events import ActionKind
 
 MAX_COMMAND_CHARS: Final = 60
 MAX_PATTERN_CHARS: Final = 30
+MAX_WEB_CHARS: Final = 50
 MAX_ARGUMENT_CHARS: Final = 2_000
 
 _KINDS: Final[Mapping[str, ActionKind]] = {
     "bash": "command",
     "write": "file_change",
     "edit": "file_change",
+    "hashline_edit": "file_change",
+    "patch": "file_change",
+    "webfetch": "web_search",
+    "websearch": "web_search",
+    "task": "subagent",
+    "agent": "subagent",
 }
 
 
@@ -27,8 +34,12 @@ def title_of(tool: str, args: Mapping[str, object]) -> str:
     """One short line; the tool's name when its arguments tell nothing."""
     if tool == "bash" and (command := _text(args, "command")):
         return f"`{cut(command.splitlines()[0], MAX_COMMAND_CHARS)}`"
-    if tool == "grep" and (pattern := _text(args, "pattern")):
-        return f"grep: {cut(pattern, MAX_PATTERN_CHARS)}"
+    if tool in ("grep", "find") and (pattern := _text(args, "pattern")):
+        return f"{tool}: {cut(pattern, MAX_PATTERN_CHARS)}"
+    if tool in ("webfetch", "websearch") and (text := _text(args, "url") or _text(args, "query")):
+        return f"{tool}: {cut(text, MAX_WEB_CHARS)}"
+    if tool in ("task", "agent") and (text := _text(args, "description") or _text(args, "prompt")):
+        return f"{tool}: {cut(' '.join(text.split()), MAX_WEB_CHARS)}"
     if path := _text(args, "path"):
         return f"{tool}: {'/'.join(path.rstrip('/').split('/')[-2:]) or '/'}"
     return tool

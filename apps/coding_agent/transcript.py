@@ -21,6 +21,9 @@ from lemon_ai import (
 
 # The loop's own words for a tool that was stopped: the model reads the same in either case.
 INTERRUPTED: Final = "interrupted, outcome unknown"
+# Nothing is lost when one of these is called once more.
+_HARMLESS: Final = frozenset({"read", "ls", "find", "grep", "webfetch", "websearch"})
+_AGAIN: Final = "; it changes nothing, so it can simply be called again"
 
 
 def repaired(messages: Sequence[Message]) -> list[Message]:
@@ -49,7 +52,7 @@ def _interrupted(call: ToolCall) -> ToolResultMessage:
     return ToolResultMessage(
         tool_call_id=call.id,
         tool_name=call.name,
-        content=[TextContent(text=INTERRUPTED)],
+        content=[TextContent(text=INTERRUPTED + (_AGAIN if call.name in _HARMLESS else ""))],
         details={"restored_session_repair": True, "reason": "interrupted_tool_call"},
         is_error=True,
     )

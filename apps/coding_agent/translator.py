@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from coding_agent.compaction_notes import CompactionNotes
 from coding_agent.reasoning import ReasoningBlock
 from coding_agent.tool_titles import cut, kind_of, shortened, title_of
 from coding_agent.usage import UsageSum
@@ -16,9 +17,12 @@ from lemon_agent import (
     AgentEnd,
     AgentEvent,
     AgentMessage,
+    Compacted,
     LoopBudgetExhausted,
+    LoopStateTransition,
     MessageEnd,
     MessageUpdate,
+    ModelSwitched,
     RunCanceled,
     RunFailed,
     TerminalEvent,
@@ -33,6 +37,7 @@ from lemon_ai import (
     ThinkingDelta,
     ThinkingEnd,
     ThinkingStart,
+    Usage,
     format_error,
 )
 from lemon_core.errors import is_context_overflow
@@ -58,6 +63,10 @@ SAFE_DETAILS: Final = (
     "exception",
     "message",
     "status",
+    "task_id",
+    "task_ids",
+    "run_id",
+    "current_action",
 )
 
 
@@ -72,6 +81,7 @@ class RunTranslator:
         self._tools: dict[str, Action] = {}
         self._reasoning: dict[int, ReasoningBlock] = {}
         self._reasoning_count = 0
+        self._compaction = CompactionNotes()
         self._spent: LoopBudgetExhausted | None = None
         self._end: TerminalEvent | None = None
         self._is_complete = False
@@ -94,11 +104,24 @@ class RunTranslator:
                     self._take_answer(message, messages)
                 case LoopBudgetExhausted():
                     self._spent = event
+                case LoopStateTransition() | Compacted():
+                    messages += self._compaction.translate(event, self._run_ref)
+                case ModelSwitched(notice=notice):
+                    action = Action(id="lemon.model_notice", kind="note", title=notice)
+                    messages.append(EngineAction(self._run_ref, action, "completed", ok=True))
                 case AgentEnd() | RunFailed() | RunCanceled():
                     self._end = event
                 case _:
                     pass
         return messages
+
+    def count_usage(self, usage: Usage) -> None:
+        """Count a model call that was made for the run and is none of its answers."""
+        self._usage.add_other(usage)
+
+    def count_child(self, usage: Mapping[str, object]) -> None:
+        """Count what a run that this one started has used."""
+        self._usage.add_sums(usage)
 
     def complete(
         self, resume: ResumeToken | None, failure: ErrorValue = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lemon_ai import Usage
@@ -18,14 +19,28 @@ class UsageSum:
     context_tokens: int = 0
 
     def add(self, usage: Usage | None) -> None:
-        """Add one model call."""
+        """Add one answer of the conversation."""
         if usage is None:
             return
+        self.add_other(usage)
+        self.context_tokens = usage.input + usage.cache_read + usage.cache_write
+
+    def add_other(self, usage: Usage) -> None:
+        """Add a model call that says nothing about the size of the conversation."""
         for name in _COUNTS:
             self.counts[name] = self.counts.get(name, 0) + getattr(usage, name)
         if usage.cost is not None:
             self.cost_usd = (self.cost_usd or 0.0) + usage.cost.total
-        self.context_tokens = usage.input + usage.cache_read + usage.cache_write
+
+    def add_sums(self, sums: Mapping[str, object]) -> None:
+        """Add the `value` of another run."""
+        for name in _COUNTS:
+            count = sums.get(name)
+            if isinstance(count, int):
+                self.counts[name] = self.counts.get(name, 0) + count
+        cost = sums.get("cost_usd")
+        if isinstance(cost, int | float):
+            self.cost_usd = (self.cost_usd or 0.0) + cost
 
     def value(self) -> dict[str, object] | None:
         """The sums; `context_tokens` is of the last call alone. None when nothing was reported."""

@@ -22,12 +22,15 @@ from lemon_core.workspace import is_inside
 class PathGuard:
     """Turns what a model writes as a path into a real path inside the workspace.
 
-    `cwd` is a real path. What runs inside a shell is not confined by this.
+    `cwd` and `readable` are real paths. Below `readable` there is what the session itself has kept,
+    such as output that was too long to show: it may be read. What runs inside a shell is not
+    confined by this.
     """
 
     cwd: Path
     home: Path
     workspace: Workspace
+    readable: tuple[Path, ...] = ()
 
     def resolve(self, text: object, *, writing: bool = False) -> Path:
         """The real path that `text` means; raises `ToolError` when the run may not go there.
@@ -48,12 +51,18 @@ class PathGuard:
             pass
         except (OSError, RuntimeError) as exc:  # a loop of links, a name that is too long
             raise ToolError(f"{text}: cannot be used as a path ({_reason(exc)})") from exc
-        if not in_workspace(str(path), self.workspace):
+        if not self.permits(path, writing=writing):
             roots = ", ".join(self.workspace.roots)
             raise ToolError(f"{text} lies outside the workspace ({roots})")
         if writing and self.workspace.read_only:
             raise ToolError(f"{text}: the workspace is read-only for this run")
         return path
+
+    def permits(self, path: Path, *, writing: bool = False) -> bool:
+        """Whether `path`, a real path, is one where the run may read (or write)."""
+        if in_workspace(str(path), self.workspace):
+            return True
+        return not writing and any(path.is_relative_to(folder) for folder in self.readable)
 
     def shown(self, path: Path) -> str:
         """`path` as a person would write it: relative to the working directory where possible."""

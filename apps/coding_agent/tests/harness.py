@@ -9,12 +9,28 @@ from typing import Any
 
 import anyio
 
+from coding_agent.jobs import Jobs
+from coding_agent.todos import Todos
 from coding_agent.tools.ripgrep import Ripgrep
-from coding_agent.tools.toolset import ShellSettings, ToolDef, ToolEnv
+from coding_agent.tools.toolset import (
+    RunIdentity,
+    SharedTools,
+    ShellSettings,
+    ToolDef,
+    ToolEnv,
+)
+from coding_agent.web import Web
 from coding_agent.workspace import PathGuard
 from lemon_agent import AbortSignal, AgentToolResult, ToolCallContext
+from lemon_core.bus import Bus
+from lemon_core.checkpoint_folder import CheckpointFolder
+from lemon_core.checkpoints import Checkpoints
+from lemon_core.config.tools import Web as WebSettings
 from lemon_core.execution_context import Workspace
-from lemon_core.testing import scrubbed_environ
+from lemon_core.introspection import Introspection
+from lemon_core.store import Store
+from lemon_core.store.memory import MemoryBackend
+from lemon_core.testing import FakeClock, scrubbed_environ
 from lemon_core.tool_policy import ToolPolicy
 
 
@@ -30,14 +46,40 @@ def tool_env(
     cwd = folder.resolve()
     workspace = Workspace.at(str(cwd), [str(root) for root in roots], read_only=read_only)
     environ = scrubbed_environ(cwd)
+    kept = kept_in(cwd)
     return ToolEnv(
-        guard=PathGuard(cwd, cwd, workspace),
+        guard=PathGuard(cwd, cwd, workspace, readable=(kept.resolve() / "spill",)),
         policy=policy or ToolPolicy.full_access(),
         environ=environ,
-        spill_dir=cwd / "spill",
+        spill_dir=kept.resolve() / "spill",
         shell=shell or ShellSettings(),
         ripgrep=Ripgrep(environ),
+        identity=RunIdentity("run_1", "sess_1", "agent:default:main", "default"),
+        shared=shared_tools(kept.resolve()),
     )
+
+
+def kept_in(folder: Path) -> Path:
+    """Where the tools of `folder` keep what is theirs: beside it."""
+    return folder.parent / f"{folder.name}-kept"
+
+
+def shared_tools(kept: Path, settings: WebSettings | None = None) -> SharedTools:
+    """What all runs share, kept below `kept`."""
+    clock, bus = FakeClock(), Bus()
+    introspection = Introspection(Store(MemoryBackend()), clock)
+    folder = CheckpointFolder(kept / "checkpoints")
+    return SharedTools(
+        checkpoints=Checkpoints(folder, clock, bus, introspection),
+        jobs=Jobs(clock.now_ms),
+        todos=Todos(kept / "todos"),
+        web=Web(settings or WebSettings(), no_secret, clock),
+        private_dir=kept,
+    )
+
+
+async def no_secret(_: str) -> str | None:
+    return None
 
 
 @dataclass

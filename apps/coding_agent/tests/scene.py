@@ -26,11 +26,14 @@ from lemon_core.config.model import Defaults, LemonConfig, Provider, RuntimeSect
 from lemon_core.execution_context import ExecutionContext, Limits, Principal, Provenance, Workspace
 from lemon_core.ids import run_id
 from lemon_core.introspection import Introspection
+from lemon_core.master_key import MasterKeyChain
 from lemon_core.paths import PathSettings
 from lemon_core.resume import ResumeToken, session_conversation
 from lemon_core.runs import Image
+from lemon_core.secrets import Secrets
 from lemon_core.store import Store
 from lemon_core.store.approvals import ExecApprovalStore
+from lemon_core.store.chat_state import ChatStateStore
 from lemon_core.store.memory import MemoryBackend
 from lemon_core.telemetry import Telemetry
 from lemon_core.testing import FakeClock, scrubbed_environ
@@ -222,6 +225,7 @@ async def scene(folder: Path, *turns: Turn, **shell: Any) -> AsyncIterator[Scene
 def fake_runtime(folder: Path, base_url: str, shell: Mapping[str, Any]) -> FakeRuntime:
     clock, bus, store = FakeClock(now_ms=NOW_MS), Bus(), Store(MemoryBackend())
     environ = scrubbed_environ(folder, {"LEMON_AGENT_DIR": str(folder / "agent")})
+    telemetry, introspection = Telemetry(), Introspection(store, clock)
     return FakeRuntime(
         made={},
         config=LemonConfig(
@@ -237,14 +241,19 @@ def fake_runtime(folder: Path, base_url: str, shell: Mapping[str, Any]) -> FakeR
         approvals=ExecApprovals(
             ExecApprovalStore(store),
             bus,
-            Telemetry(),
-            Introspection(store, clock),
+            telemetry,
+            introspection,
             clock,
             node_id="local",
             is_draining=lambda: False,
         ),
         tool_classes=ToolClassTable(),
         capabilities=Capabilities(),
+        chat_states=ChatStateStore(store, clock),
+        telemetry=telemetry,
+        introspection=introspection,
+        secrets=Secrets(store, clock, MasterKeyChain(()), bus, environ),
+        cwd=folder,
     )
 
 
@@ -256,7 +265,8 @@ def tool_turn(name: str, **arguments: Any) -> Turn:
 def stored(here: Scene) -> list[dict[str, Any]]:
     """The messages in the one session file."""
     (path,) = here.session_files
-    return [json.loads(line)["message"] for line in path.read_text().splitlines()[1:]]
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    return [line["message"] for line in lines if line["type"] == "message"]
 
 
 async def tool_runs(here: Scene) -> None:

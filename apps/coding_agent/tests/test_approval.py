@@ -202,3 +202,29 @@ def test_an_approval_of_the_session_is_shown_until_its_time_is_over(facts: dict[
     assert isinstance(ended, EngineAction)
     assert (started.action.id, started.action.title) == ("approval:appr_1", "cron")
     assert (ended.ok, ended.message) == (False, "timed out")
+
+
+@pytest.mark.behaviour("coding_agent.104")
+async def test_a_grant_covers_the_command_and_not_the_shell_around_it(tmp_path: Path) -> None:
+    """The second command asks although the first is granted for ever; the first asks once."""
+    commands = ["sh -c 'touch one'", "sh -c 'touch two'", "bash -c 'touch one'", "touch $(cat one)"]
+    turns = [tool_turn("bash", command=command) for command in commands]
+    asked: list[object] = []
+    async with scene(tmp_path, *turns, Turn(text="ok")) as here:
+        approvals: ExecApprovals = here.runtime.approvals
+        with anyio.fail_after(20), here.runtime.bus.subscribe(TOPIC) as events:
+            async with anyio.create_task_group() as tasks:
+                live = await here.start(tasks, policy=POLICY, meta=ASKING)
+                for decision in ("approve_global", "deny", "deny"):
+                    event = await anext(events)
+                    while not isinstance(event.payload, ApprovalRequested):
+                        event = await anext(events)
+                    asked.append(event.payload.pending.action)
+                    assert await approvals.resolve(event.payload.approval_id, decision)
+        assert live.completed.ok
+    assert asked == [
+        {"command": "touch one"},
+        {"command": "touch two"},
+        {"command": "touch $(cat one)"},
+    ]
+    assert os.listdir(tmp_path / "work") == ["one"]

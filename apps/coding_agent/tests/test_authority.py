@@ -28,6 +28,8 @@ async def test_a_tool_that_is_not_permitted_is_neither_offered_nor_run(tmp_path:
     calls = [
         FakeToolCall("write", {"path": "a", "content": "x"}),
         FakeToolCall("edit", {"path": "a", "old_text": "x", "new_text": "y"}),
+        FakeToolCall("hashline_edit", {"path": "a", "edits": [{"op": "append", "lines": ["x"]}]}),
+        FakeToolCall("patch", {"patch_text": "*** Begin Patch\n*** Add File: a\n*** End Patch"}),
         FakeToolCall("bash", {"command": "touch a"}),
     ]
     async with scene(tmp_path, Turn(tool_calls=calls), Turn(text="ok")) as here:
@@ -35,9 +37,10 @@ async def test_a_tool_that_is_not_permitted_is_neither_offered_nor_run(tmp_path:
         assert live.completed.ok
         assert os.listdir(here.cwd) == []
         names = [tool["function"]["name"] for tool in here.server.requests[0].body["tools"]]
-        assert names == ["read", "ls", "grep"]
+        assert names[:5] == ["read", "ls", "find", "grep", "todo"]
+        assert not {"write", "edit", "hashline_edit", "patch", "bash", "jobs"} & set(names)
         ends = [a for a in live.actions if a.phase == "completed"]
-        assert [a.ok for a in ends] == [False, False, False]
+        assert [a.ok for a in ends] == [False] * 5
 
 
 async def test_the_requests_policy_narrows_the_contexts(tmp_path: Path) -> None:

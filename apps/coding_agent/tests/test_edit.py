@@ -42,7 +42,15 @@ async def test_edit_changes_the_one_place_and_shows_it(tmp_path: Path) -> None:
         ]
     )
     assert result.text == f"Edited a.txt\n{diff}"
-    assert details(result) == {"path": "a.txt", "diff": diff, "first_changed_line": 6}
+    told = details(result)
+    kept = told.pop("checkpoint_id")
+    assert told == {
+        "path": "a.txt",
+        "diff": diff,
+        "first_changed_line": 6,
+        "checkpoint_kind": "filesystem",
+    }
+    assert kept.startswith("chk_")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ def test_small_files_are_shown_right(
     assert (edited.content.decode(), edited.diff) == (after, diff)
 
 
-@pytest.mark.behaviour("coding_agent.12")
+@pytest.mark.behaviour("coding_agent.12", "coding_agent.101")
 def test_only_the_bytes_of_the_line_change() -> None:
     """Windows line ends and the byte order mark are kept, whatever the model writes."""
     data = b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\n"
@@ -72,11 +80,33 @@ def test_only_the_bytes_of_the_line_change() -> None:
     assert replace_once(data, "two\r\nthree", "x", "f").content == b"\xef\xbb\xbfone\r\nx\r\n"
     mixed = b"one\r\ntwo\nthree\r\n"
     assert replace_once(mixed, "two", "2", "f").content == b"one\r\n2\nthree\r\n"
+    assert replace_once(mixed, "one", "1\n2", "f").content == b"1\r\n2\r\ntwo\nthree\r\n"
+    assert replace_once(mixed, "two", "1\n2", "f").content == b"one\r\n1\n2\nthree\r\n"
 
 
-def test_what_is_not_utf8_is_refused() -> None:
+@pytest.mark.behaviour("coding_agent.101")
+@pytest.mark.parametrize(
+    "data",
+    [b"caf\xe9", "caf".encode("utf-16"), "caf".encode("utf-16-le"), "caf".encode("utf-32-be")],
+)
+def test_what_is_not_utf8_is_refused(data: bytes) -> None:
     with pytest.raises(ToolError, match="f is not UTF-8 text"):
-        replace_once(b"caf\xe9", "caf", "x", "f")
+        replace_once(data, "caf", "x", "f")
+
+
+async def test_a_file_that_changed_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+
+    async def meanwhile(*_: object) -> dict[str, object]:
+        (tmp_path / "a.txt").write_text("mine and yours")
+        return {}
+
+    monkeypatch.setattr("coding_agent.tools.edit.keep_before", meanwhile)
+    with pytest.raises(ToolError, match="was changed by somebody else meanwhile"):
+        await call(EDIT, tool_env(tmp_path), path="a.txt", old_text="mine", new_text="x")
+    assert (tmp_path / "a.txt").read_text() == "mine and yours"
 
 
 @pytest.mark.behaviour("coding_agent.12")

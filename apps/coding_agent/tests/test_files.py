@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coding_agent.tests.harness import call, details, tool_env
-from coding_agent.tools import files
+from coding_agent.tools import file_access, files
 from coding_agent.tools.file_access import read_file
 from coding_agent.tools.files import READ, WRITE, image_type, paginate
 from lemon_agent import ToolError
@@ -121,7 +121,8 @@ async def test_write_keeps_bytes_exactly_and_makes_folders(tmp_path: Path) -> No
     env = tool_env(tmp_path)
     result = await call(WRITE, env, path="new/deep/a.txt", content="a\r\nä\n")
     assert result.text == "Successfully wrote 6 bytes to new/deep/a.txt"
-    assert details(result) == {"path": "new/deep/a.txt", "bytes_written": 6}
+    told = details(result)
+    assert (told["path"], told["bytes_written"]) == ("new/deep/a.txt", 6)
     assert (tmp_path / "new/deep/a.txt").read_bytes() == b"a\r\n\xc3\xa4\n"
     await call(WRITE, env, path="new/deep/a.txt", content="")
     assert (tmp_path / "new/deep/a.txt").read_bytes() == b""
@@ -163,7 +164,7 @@ async def test_a_write_that_fails_keeps_the_old_file(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(file_access, "_write_new", refuse)
     with pytest.raises(ToolError, match=r"a: cannot be written \(No space left on device\)"):
         await call(WRITE, tool_env(tmp_path), path="a", content="new")
     assert os.listdir(tmp_path) == ["a"]

@@ -55,7 +55,7 @@ def context(call_id: str = "c1") -> ToolCallContext:
 async def test_a_change_begins_when_its_call_is_on_disk(
     session: SessionFile, tmp_path: Path
 ) -> None:
-    recorder = Recorder(session, 0)
+    recorder = Recorder(session)
     write, seen = tool(tmp_path, exclusive=True)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -71,7 +71,7 @@ async def test_an_id_that_comes_again_is_a_call_of_its_own(
     session: SessionFile, tmp_path: Path
 ) -> None:
     """Some servers count the calls of each answer anew."""
-    recorder = Recorder(session, 0)
+    recorder = Recorder(session)
     write, seen = tool(tmp_path, exclusive=True)
     recorder.note([PROMPT, CALL, RESULT])
     with anyio.fail_after(5):
@@ -87,7 +87,7 @@ async def test_a_tool_that_changes_nothing_does_not_wait(
     session: SessionFile, tmp_path: Path
 ) -> None:
     read, seen = tool(tmp_path, exclusive=False)
-    assert Recorder(session, 0).guarded(read) is read
+    assert Recorder(session).guarded(read) is read
     await read.execute(context())
     assert seen == [[]]
 
@@ -96,7 +96,7 @@ async def test_a_further_model_call_waits_for_what_it_builds_on(
     session: SessionFile, tmp_path: Path
 ) -> None:
     """The first one does not: its prompt is being written meanwhile."""
-    recorder = Recorder(session, 0)
+    recorder = Recorder(session)
     messages = [event.message for event in (PROMPT, CALL, RESULT)]
     assert await recorder.before_model_call(messages[:1], AbortSignal()) == messages[:1]
     assert roles(tmp_path) == []

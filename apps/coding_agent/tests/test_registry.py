@@ -13,13 +13,19 @@ from coding_agent.registry import ToolRegistry
 from coding_agent.tests.askers import Answers, asker
 from coding_agent.tests.harness import details, tool_env
 from coding_agent.tools.toolset import ShellSettings
-from lemon_agent import AbortSignal, AgentTool, SchemaCache, ToolCallContext
+from lemon_agent import AbortSignal, AgentTool, AgentToolResult, SchemaCache, ToolCallContext
+from lemon_core.config.tools import Web, WebFetch, WebSearch
 from lemon_core.tool_classes import ToolClassTable
 from lemon_core.tool_policy import ToolPolicy
 
 pytestmark = pytest.mark.anyio
 
-ALL = ["read", "write", "edit", "ls", "grep", "bash"]
+CHANGING = ["write", "edit", "hashline_edit", "patch", "bash", "jobs", "checkpoint"]
+EXTERNAL = ["webfetch", "websearch"]
+ALL = [
+    *("read", "write", "edit", "hashline_edit", "patch", "ls", "find", "grep"),
+    *("bash", "jobs", "todo", "checkpoint", "webfetch", "websearch"),
+]
 
 
 def bound(folder: Path, policy: Mapping[str, object]) -> list[AgentTool]:
@@ -45,16 +51,25 @@ def test_every_tool_declares_its_classes() -> None:
     table = ToolClassTable()
     ToolRegistry(ShellSettings()).declare(table)
     dangerous = [name for name in ALL if "dangerous" in table.classes(name)]
-    assert dangerous == ["write", "edit", "bash"]
-    assert all(table.classes(name) <= {"dangerous"} for name in ALL)
+    assert dangerous == CHANGING
+    assert [name for name in ALL if "external" in table.classes(name)] == EXTERNAL
+    assert not any("delegation" in table.classes(name) for name in ALL)
 
 
 def test_a_policy_leaves_what_it_permits(tmp_path: Path) -> None:
     assert names(tmp_path, profile="full_access") == ALL
-    assert names(tmp_path, deny=["bash"]) == ["read", "write", "edit", "ls", "grep"]
+    # What is as strong as the shell goes with it.
+    assert set(ALL) - set(names(tmp_path, deny=["bash"])) == {"bash", "jobs"}
+    assert names(tmp_path, profile="no_external") == [n for n in ALL if n not in EXTERNAL]
     assert names(tmp_path, allow=["grep", "read"]) == ["read", "grep"]
-    assert names(tmp_path, profile="safe_mode") == ["read", "ls", "grep"]
-    assert names(tmp_path, profile="read_only") == ["read", "ls", "grep"]
+    assert names(tmp_path, profile="safe_mode") == [n for n in ALL if n not in CHANGING]
+    assert names(tmp_path, profile="read_only") == ["read", "ls", "find", "grep"]
+
+
+def test_tools_of_the_web_can_be_switched_off() -> None:
+    off = Web(search=WebSearch(enabled=False), fetch=WebFetch(enabled=False))
+    left = [definition.name for definition in ToolRegistry(ShellSettings(), off).definitions]
+    assert left == [name for name in ALL if name not in EXTERNAL]
 
 
 @pytest.mark.behaviour("coding_agent.11")
@@ -93,3 +108,27 @@ async def test_a_machine_may_want_every_command_approved(tmp_path: Path) -> None
     result = await bash.execute(ToolCallContext("c", params, AbortSignal(), lambda _: None))
     assert details(result) == {"reason": "approval_error"}
     assert not (tmp_path / "ran").exists()
+
+
+async def test_tools_of_elsewhere_obey_the_policy_and_hide_none_of_ours(tmp_path: Path) -> None:
+    """Specification lemon_gateway 9: what the gateway lends is a tool like any other."""
+
+    async def execute(*_: object) -> AgentToolResult:
+        return AgentToolResult.of_text("done")
+
+    lent = [AgentTool(name, "", {}, execute, "lent") for name in ("bash", "cron", "sms")]
+    table = ToolClassTable()
+    table.classify("sms", frozenset({"external"}))
+
+    def offered(policy: Mapping[str, object]) -> list[AgentTool]:
+        env = tool_env(tmp_path, policy=ToolPolicy.parse(policy))
+        return ToolRegistry(ShellSettings()).bind(env, table, asker(Answers()), lent)
+
+    whole = offered({"profile": "full_access"})
+    assert [tool.name for tool in whole][-2:] == ["cron", "sms"]
+    assert [tool.name for tool in whole if tool.label == "lent"] == ["cron", "sms"]
+    safe = offered({"profile": "safe_mode"})
+    assert [tool.name for tool in safe if tool.label == "lent"] == ["sms"]
+    asking = offered({"require_approval": ["cron"]})[-2]
+    context = ToolCallContext("c", {}, AbortSignal(), lambda _: None)
+    assert details(await asking.execute(context)) == {"reason": "approval_error"}

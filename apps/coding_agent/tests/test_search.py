@@ -12,8 +12,10 @@ import pytest
 
 from coding_agent.tests.harness import Call, call, details, lives, pids_in, tool_env
 from coding_agent.tools import search
+from coding_agent.tools.files import READ
 from coding_agent.tools.ripgrep import Ripgrep
 from coding_agent.tools.search import GREP, MAX_RAW_BYTES, parse_matches
+from coding_agent.tools.search_place import search_place
 from coding_agent.tools.toolset import ToolEnv
 from lemon_agent import ToolError
 
@@ -37,7 +39,7 @@ async def test_matches_come_with_place_and_line(env: ToolEnv) -> None:
     """Ignored, hidden and binary files are skipped."""
     result = await call(GREP, env, pattern="needle")
     assert result.text == "Found 2 matches.\nsrc/b.txt:1: a needle\nsrc/b.txt:2: needle.x"
-    assert details(result) == {"matches": 2, "timed_out": False}
+    assert details(result) == {"matches": 2, "timed_out": False, "full_output_path": None}
     assert (await call(GREP, env, pattern="nothing")).text == "Found 0 matches."
     assert (await call(GREP, env, pattern="a needle", path="src/b.txt")).text == (
         "Found 1 match.\nsrc/b.txt:1: a needle"
@@ -58,15 +60,22 @@ async def test_options_narrow_and_widen_the_search(env: ToolEnv) -> None:
 async def test_every_limit_is_told(env: ToolEnv) -> None:
     (env.guard.cwd / "long.txt").write_text("long " + "x" * 600 + "\n")
     (env.guard.cwd / "many.txt").write_text("many " + "y" * 480 + "\n")
-    text = (await call(GREP, env, pattern="needle", max_results=1)).text
-    assert text == (
-        "Found 2 matches.\nsrc/b.txt:1: a needle\n[Showing the first 1. Use max_results for more.]"
+    result = await call(GREP, env, pattern="needle", max_results=1)
+    saved = Path(details(result)["full_output_path"])
+    assert result.text == (
+        "Found 2 matches.\nsrc/b.txt:1: a needle\n"
+        f"[Showing the first 1. Use max_results for more. All of them: {saved}]"
     )
+    assert saved.read_text() == "src/b.txt:1: a needle\nsrc/b.txt:2: needle.x\n"
+    assert (await call(READ, env, path=str(saved))).text.endswith("2: src/b.txt:2: needle.x")
     text = (await call(GREP, env, pattern="long")).text
     assert f"long.txt:1: long {'x' * 495}…\n[Long lines cut at 500 characters.]" in text
     (env.guard.cwd / "many.txt").write_text(("many " + "y" * 480 + "\n") * 200)
     result = await call(GREP, env, pattern="many", max_results=200)
-    assert result.text.endswith("[Output cut at 51200 bytes. Narrow the search.]")
+    saved = details(result)["full_output_path"]
+    end = f"[Output cut at 51200 bytes. Narrow the search. All of them: {saved}]"
+    assert result.text.endswith(end)
+    assert Path(saved).read_text().count("\n") == 200
     assert len(result.text) < 52_000
 
 
@@ -145,3 +154,19 @@ def fake_rg(folder: Path, script: str) -> Path:
 
 def with_rg(env: ToolEnv, program: Path) -> ToolEnv:
     return replace(env, ripgrep=Ripgrep({"PATH": str(program.parent)}))
+
+
+@pytest.mark.behaviour("coding_agent.26")
+def test_a_link_put_in_the_way_of_a_search_is_refused(tmp_path: Path) -> None:
+    """Between check and use the folder, or the file, becomes a link that leads outside."""
+    folder = tmp_path / "work" / "sub"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    (tmp_path / "file").write_text("secret")
+    paths = [folder.resolve(), folder.resolve() / "file"]
+    (folder / "file").unlink()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    for path in paths:
+        with pytest.raises((ToolError, OSError)), search_place(path, "sub"):
+            pytest.fail("the search began")

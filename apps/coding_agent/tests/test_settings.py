@@ -9,7 +9,7 @@ from lemon_core.config import LemonConfig
 from lemon_core.paths import PathSettings
 
 
-def test_commands_run_without_the_key_to_the_stored_secrets(tmp_path: Path) -> None:
+def test_commands_run_without_keys(tmp_path: Path) -> None:
     environ = {"PATH": "/bin", "LEMON_SECRETS_MASTER_KEY": "key", "OPENAI_API_KEY": "k"}
     settings = AgentSettings.of(LemonConfig(), PathSettings(tmp_path), environ)
-    assert settings.environ == {"PATH": "/bin", "OPENAI_API_KEY": "k"}
+    assert settings.environ == {"PATH": "/bin"}

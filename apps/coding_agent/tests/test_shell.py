@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from coding_agent.settings import without_secrets
 from coding_agent.tests.harness import Call, call, details, lives, pids_in, tool_env
 from coding_agent.tools import output as output_module
 from coding_agent.tools import shell
@@ -42,15 +44,16 @@ async def test_an_exit_code_is_a_result_and_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.behaviour("coding_agent.15")
-async def test_only_the_end_of_much_output_is_shown(tmp_path: Path) -> None:
+async def test_head_and_tail_of_much_output_are_shown(tmp_path: Path) -> None:
     """What is shown is bounded, the file has everything and is private."""
     env = tool_env(tmp_path)
     result = await call(BASH, env, command="seq 1 100000; echo END")
     path = Path(details(result)["full_output_path"])
     shown = result.text.splitlines()
     size = path.stat().st_size
-    assert shown[-1] == f"[The output has {size} bytes. Full output saved to: {path}]"
-    assert shown[-3:-1] == ["100000", "END"]
+    assert shown[:2] == ["1", "2"]
+    assert shown[200] == f"[… cut: {size} bytes in all. Full output saved to: {path}]"
+    assert shown[-2:] == ["100000", "END"]
     assert len(shown) == 2_001
     assert len(result.text) < 51_000
     assert details(result)["truncated"] is True
@@ -68,7 +71,9 @@ async def test_one_line_without_an_end_is_bounded_too(tmp_path: Path) -> None:
 
 async def test_many_short_lines_are_cut_and_saved(tmp_path: Path) -> None:
     result = await call(BASH, tool_env(tmp_path), command="seq 1 2500")
-    assert result.text.startswith("501\n")
+    assert result.text.startswith("1\n2\n")
+    assert "\n200\n[… cut: 11393 bytes in all. Full output saved to: " in result.text
+    assert "]\n701\n702\n" in result.text
     assert Path(details(result)["full_output_path"]).read_text().startswith("1\n2\n")
     whole = await call(BASH, tool_env(tmp_path), command="seq 1 2000")
     assert details(whole)["truncated"] is False
@@ -76,8 +81,10 @@ async def test_many_short_lines_are_cut_and_saved(tmp_path: Path) -> None:
 
 
 async def test_output_that_cannot_be_saved_is_still_shown(tmp_path: Path) -> None:
-    (tmp_path / "spill").touch()
-    result = await call(BASH, tool_env(tmp_path), command="seq 1 3000")
+    env = tool_env(tmp_path)
+    env.spill_dir.parent.mkdir()
+    env.spill_dir.touch()
+    result = await call(BASH, env, command="seq 1 3000")
     assert result.text.endswith("\n3000")
     assert details(result) == {"exit_code": 0, "truncated": True, "full_output_path": None}
 
@@ -183,10 +190,8 @@ async def test_the_configured_shell_and_prefix_are_used(tmp_path: Path) -> None:
 
 @pytest.mark.behaviour("coding_agent.15")
 async def test_the_policy_decides_what_runs(tmp_path: Path) -> None:
-    sandboxed = ToolPolicy.parse({"sandbox": True})
     listed = ToolPolicy.parse({"allowed_commands": ["ls"]})
     for env, command, problem in [
-        (tool_env(tmp_path, policy=sandboxed), "touch ran", "asks for a sandbox"),
         (tool_env(tmp_path, policy=listed), "ls && touch ran", "does not allow this command"),
         (tool_env(tmp_path, read_only=True), "touch ran", "read-only"),
         (tool_env(tmp_path), "touch ran\0", "null character"),
@@ -215,3 +220,91 @@ async def test_the_model_is_told_the_configured_time_limit() -> None:
         "5000 when left out"
         in bash_tool(5_000).parameters["properties"]["timeout_ms"]["description"]
     )
+
+
+@pytest.mark.behaviour("coding_agent.15")
+async def test_a_command_can_have_a_terminal(tmp_path: Path) -> None:
+    command = "test -t 1 && stty size <&1; printf 'a\\033[1mb\\r\\n'; cat; exit 3"
+    env = tool_env(tmp_path)
+    result = await call(BASH, env, command=command, pty=True)
+    assert result.text == "40 120\nab\nCommand exited with code 3"
+    assert (await call(BASH, env, command="test -t 1")).text == "Command exited with code 1"
+    late = await call(BASH, env, command="sleep 300 & wait", pty=True, timeout_ms=1_000)
+    assert late.is_error
+
+
+@pytest.mark.behaviour("coding_agent.102")
+async def test_a_time_limit_ends_what_holds_the_output_and_ignores_the_polite_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coding_agent.tools.process_group.TERM_GRACE_S", 0.2)
+    command = (
+        "echo before; sh -c 'trap \"\" TERM; sleep 300 & echo $$ $! > pid; wait; wait' & sleep 300"
+    )
+    result = await call(BASH, tool_env(tmp_path), command=command, timeout_ms=1_000)
+    assert result.text == "Command timed out after 1000 ms.\nbefore"
+    assert not any(map(lives, pids_in(tmp_path / "pid")))
+
+
+@pytest.mark.behaviour("coding_agent.103")
+async def test_two_hundred_megabytes_without_a_line_break_stay_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Head, tail and size are shown, the file is capped, and memory stays flat."""
+    monkeypatch.setattr(output_module, "MAX_SPILL_BYTES", 1_000_000)
+    tracemalloc.start()
+    try:
+        command = "head -c 200000000 /dev/zero | tr '\\0' x; printf end"
+        result = await call(BASH, tool_env(tmp_path), command=command)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
+    path = Path(details(result)["full_output_path"])
+    assert path.stat().st_size == 1_000_000
+    assert result.text.startswith("x" * 10_000)
+    assert f"\n[… cut: 200000003 bytes in all. Full output saved to: {path}]\nx" in result.text
+    assert result.text.endswith("xend")
+    assert len(result.text) < 51_000
+
+
+async def test_secrets_are_not_inherited(tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/home/u",
+        "LEMON_TERMINAL_BACKENDS_DENY": "x",
+        "LEMON_SECRETS_MASTER_KEY": "s",
+        "LEMON_STORE_PASSWORD": "s",
+        "OPENAI_API_KEY": "s",
+        "MY_SERVICE_API_KEY": "s",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "brave_api_key": "s",
+    }
+    env = replace(tool_env(tmp_path), environ=without_secrets(environ))
+    result = await call(BASH, env, command="env")
+    assert "s" not in [line.partition("=")[2] for line in result.text.splitlines()]
+    assert set(without_secrets(environ)) == {"PATH", "HOME", "LEMON_TERMINAL_BACKENDS_DENY"}
+
+
+async def test_lists_of_commands_see_through_shells(tmp_path: Path) -> None:
+    listed = tool_env(tmp_path, policy=ToolPolicy.parse({"allowed_commands": ["ls"]}))
+    assert (await call(BASH, listed, command="bash -c 'ls'")).text == "(no output)"
+    blocked = tool_env(tmp_path, policy=ToolPolicy.parse({"blocked_commands": ["git push"]}))
+    for env, command in [
+        (listed, "bash -c 'ls; touch ran'"),
+        (listed, "bash -c 'ls $(touch ran)'"),
+        (blocked, "bash -c \"git 'push'\""),
+        (blocked, 'touch ran; sh -c \'sh -c "git \\"push\\""\''),
+    ]:
+        with pytest.raises(ToolError, match="does not allow this command"):
+            await call(BASH, env, command=command)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.behaviour("coding_agent.107")
+async def test_bytes_that_are_no_text_are_replaced_and_the_exit_code_is_kept(
+    tmp_path: Path,
+) -> None:
+    result = await call(BASH, tool_env(tmp_path), command="printf 'a\\377b\\351c'; exit 5")
+    assert result.text == "a\ufffdb\ufffdc\nCommand exited with code 5"
+    assert details(result)["exit_code"] == 5

@@ -18,6 +18,7 @@ from lemon_agent import (
     LoopBudgetExhausted,
     MessageEnd,
     MessageUpdate,
+    ModelSwitched,
     RunCanceled,
     RunFailed,
     ToolExecutionEnd,
@@ -359,3 +360,10 @@ def test_each_block_has_its_own_id_and_a_broken_one_is_closed() -> None:
         ("lemon.reasoning.0.3", "started"),
     ]
     assert shown(messages[3]) == "half"
+
+
+def test_a_model_that_stood_in_is_named() -> None:
+    events = [ModelSwitched("openai:gpt", "groq:llama")]
+    title = "openai:gpt did not answer: this is from groq:llama"
+    note = Action(id="lemon.model_notice", kind="note", title=title)
+    assert RunTranslator(REF).translate(events) == [EngineAction(REF, note, "completed", ok=True)]

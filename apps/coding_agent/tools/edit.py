@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 
+from coding_agent.tools.change_diff import span_diff
 from coding_agent.tools.file_access import read_file, write_file
 from coding_agent.tools.fuzzy import find
+from coding_agent.tools.snapshots import keep_before
+from coding_agent.tools.text_file import TextFile
 from coding_agent.tools.toolset import ToolDef, ToolEnv, schema, text_param
 from coding_agent.workspace import require_size
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
-
-BOM: Final = b"\xef\xbb\xbf"
-DIFF_CONTEXT: Final = 4
 
 
 async def _edit(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     path = env.guard.resolve(call.params["path"], writing=True)
     old, new = call.params["old_text"], call.params["new_text"]
-    return await anyio.to_thread.run_sync(_apply, env, path, old, new)
+    return await _apply(env, path, old, new)
 
 
 EDIT: Final = ToolDef(
@@ -54,38 +55,44 @@ class Edited:
 def replace_once(data: bytes, old: str, new: str, shown: str) -> Edited:
     """`data` with the one occurrence of `old` replaced; raises `ToolError` for none or several.
 
-    An exact occurrence counts before one that differs only in what `fuzzy` overlooks. A file whose
-    lines all end in CRLF is matched and written with CRLF, whatever `old` and `new` use; bytes that
-    are not UTF-8 refuse the edit rather than being damaged.
+    An exact occurrence counts before one that differs only in what `fuzzy` overlooks. New lines end
+    as those that they replace do, whatever `old` and `new` use; what is not UTF-8 text refuses the
+    edit rather than being damaged.
     """
-    bom = BOM if data.startswith(BOM) else b""
-    try:
-        text = data[len(bom) :].decode()
-    except UnicodeDecodeError as exc:
-        raise ToolError(f"{shown} is not UTF-8 text: change it with bash") from exc
-    crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
+    file = TextFile.decode(data, shown)
+    text, crlf = file.text, file.all_crlf
     if crlf:
         text, old, new = (part.replace("\r\n", "\n") for part in (text, old, new))
     start, end = _only_place(text, old, shown)
+    if not crlf and _ends_in_crlf(text, start):
+        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
     if text[start:end] == new:
         raise ToolError(f"No changes made to {shown}: new_text equals what is there")
     after = text[:start] + new + text[end:]
-    diff, line = _diff(text, after, start, end, len(new))
-    written = after.replace("\n", "\r\n") if crlf else after
-    return Edited(bom + written.encode(), diff, line)
+    diff, line = span_diff(text, after, start, end, len(new))
+    return Edited(file.encode(after.replace("\n", "\r\n") if crlf else after), diff, line)
 
 
-def _apply(env: ToolEnv, path: Path, old: str, new: str) -> AgentToolResult:
+async def _apply(env: ToolEnv, path: Path, old: str, new: str) -> AgentToolResult:
     shown = env.guard.shown(path)
-    edited = replace_once(read_file(path, shown), old, new, shown)
+    data = await anyio.to_thread.run_sync(read_file, path, shown)
+    edited = await anyio.to_thread.run_sync(replace_once, data, old, new, shown)
     require_size(edited.content, env.policy.max_file_size, shown)
-    write_file(path, edited.content, shown)
+    kept = await keep_before(env, "edit", [path])
+    await anyio.to_thread.run_sync(partial(write_file, expected=data), path, edited.content, shown)
     details = {
         "path": shown,
         "diff": edited.diff,
         "first_changed_line": edited.first_changed_line,
+        **kept,
     }
     return AgentToolResult.of_text(f"Edited {shown}\n{edited.diff}", details=details)
+
+
+def _ends_in_crlf(text: str, start: int) -> bool:
+    """Whether the line at `start`, of a file that has both kinds of line ends, ends in CRLF."""
+    end = text.find("\n", start)
+    return end > 0 and text[end - 1] == "\r"
 
 
 def _only_place(text: str, old: str, shown: str) -> tuple[int, int]:
@@ -99,33 +106,3 @@ def _only_place(text: str, old: str, shown: str) -> tuple[int, int]:
             f"Found {found.count} occurrences of old_text in {shown}: add lines around it"
         )
     return found.start, found.end
-
-
-def _diff(before: str, after: str, start: int, end: int, length: int) -> tuple[str, int]:
-    """A unified diff of the one change, and the number of its first line.
-
-    Only the lines around the change are looked at: a general diff of a large file takes seconds.
-    """
-    top = before.count("\n", 0, start)
-    old = before.split("\n")
-    new = after.split("\n")
-    old_end = before.count("\n", 0, end) + 1
-    new_end = after.count("\n", 0, start + length) + 1
-    while top < min(old_end, new_end) and old[top] == new[top]:
-        top += 1
-    while top < min(old_end, new_end) and old[old_end - 1] == new[new_end - 1]:
-        old_end, new_end = old_end - 1, new_end - 1
-    head = old[max(0, top - DIFF_CONTEXT) : top]
-    # What follows the last line feed is no line.
-    line_count = len(old) - (old[-1] == "")
-    tail = old[old_end : min(old_end + DIFF_CONTEXT, line_count)]
-    first = top - len(head) + 1
-    kept = len(head) + len(tail)
-    lines = [
-        f"@@ -{first},{kept + old_end - top} +{first},{kept + new_end - top} @@",
-        *(f" {line}" for line in head),
-        *(f"-{line}" for line in old[top:old_end]),
-        *(f"+{line}" for line in new[top:new_end]),
-        *(f" {line}" for line in tail),
-    ]
-    return "\n".join(lines), top + 1

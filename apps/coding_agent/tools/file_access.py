@@ -37,15 +37,18 @@ def read_file(path: Path, shown: str, *, max_bytes: int = MAX_FILE_BYTES) -> byt
             return file.read()
 
 
-def write_file(path: Path, content: bytes, shown: str) -> None:
+def write_file(path: Path, content: bytes, shown: str, *, expected: bytes | None = None) -> None:
     """Write beside `path` and rename, so that no half-written file is ever seen.
 
-    Mode and owner of an existing file stay. Missing folders are made.
+    Mode and owner of an existing file stay. Missing folders are made. With `expected`, a file that
+    holds something else by now is left alone.
     """
     with _told(shown, "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with opened(path.parent, os.O_RDONLY | os.O_DIRECTORY) as folder:
             before = _existing(path, folder, shown)
+            if expected is not None and _content(path.name, folder) != expected:
+                raise ToolError(f"{shown} was changed by somebody else meanwhile: read it again")
             beside = f".{path.name[:200]}.{secrets.token_hex(4)}.tmp"
             try:
                 _write_new(beside, content, folder, before)
@@ -54,6 +57,48 @@ def write_file(path: Path, content: bytes, shown: str) -> None:
                 with suppress(FileNotFoundError):
                     os.unlink(beside, dir_fd=folder)
                 raise
+
+
+def check_writable(path: Path, shown: str) -> None:
+    """Raise unless `path` is a regular file, or nothing."""
+    with (
+        _told(shown, "written"),
+        suppress(FileNotFoundError),
+        opened(path.parent, os.O_RDONLY | os.O_DIRECTORY) as folder,
+    ):
+        _existing(path, folder, shown)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the resolved `folder` and what is missing above it, through no link.
+
+    Raises `OSError`, and `ToolError` when a folder on the way lies somewhere else by now.
+    """
+    missing: list[str] = []
+    while not folder.is_dir():
+        missing.append(folder.name)
+        folder = folder.parent
+    for name in reversed(missing):
+        with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as above, suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+        folder /= name
+
+
+def delete_file(path: Path, shown: str) -> None:
+    """Remove the regular file at the resolved `path`."""
+    with _told(shown, "deleted"), opened(path.parent, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        if _existing(path, folder, shown) is None:
+            raise ToolError(f"{shown}: no such file")
+        os.unlink(path.name, dir_fd=folder)
+
+
+def _content(name: str, folder: int) -> bytes | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def _existing(path: Path, folder: int, shown: str) -> os.stat_result | None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 
-from coding_agent.tools.file_access import read_file, write_file
-from coding_agent.tools.toolset import ToolDef, ToolEnv, int_param, schema, text_param
+from coding_agent.tools.anchors import tag_of
+from coding_agent.tools.file_access import check_writable, read_file, write_file
+from coding_agent.tools.snapshots import keep_before
+from coding_agent.tools.text_file import BOM
+from coding_agent.tools.toolset import (
+    ToolDef,
+    ToolEnv,
+    bool_param,
+    int_param,
+    schema,
+    text_param,
+)
 from coding_agent.workspace import require_size
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
 from lemon_ai import ImageContent
@@ -28,7 +39,8 @@ async def _read(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return await anyio.to_thread.run_sync(_show_image, path, shown)
     offset, limit = call.params.get("offset"), call.params.get("limit")
-    return await anyio.to_thread.run_sync(_show_text, path, shown, offset, limit)
+    style = hashed_row if call.params.get("hashlines") else plain_row
+    return await anyio.to_thread.run_sync(_show_text, path, shown, offset, limit, style)
 
 
 async def _write(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
@@ -36,9 +48,13 @@ async def _write(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     shown = env.guard.shown(path)
     content = call.params["content"].encode()
     require_size(content, env.policy.max_file_size, shown)
+    # Before the checkpoint: what cannot be written needs none.
+    await anyio.to_thread.run_sync(check_writable, path, shown)
+    kept = await keep_before(env, "write", [path])
     await anyio.to_thread.run_sync(write_file, path, content, shown)
     text = f"Successfully wrote {len(content)} bytes to {shown}"
-    return AgentToolResult.of_text(text, details={"path": shown, "bytes_written": len(content)})
+    details = {"path": shown, "bytes_written": len(content), **kept}
+    return AgentToolResult.of_text(text, details=details)
 
 
 READ: Final = ToolDef(
@@ -52,6 +68,7 @@ READ: Final = ToolDef(
         path=text_param("File, relative to the working directory or absolute."),
         offset=int_param("First line to show, from 1."),
         limit=int_param("How many lines to show."),
+        hashlines=bool_param("Number lines as N#XX, the anchors of hashline_edit."),
     ),
     execute=_read,
 )
@@ -81,7 +98,20 @@ class Page:
     truncation: str | None
 
 
-def paginate(text: str, offset: int | None, limit: int | None) -> Page:
+RowStyle = Callable[[int, str], str]
+
+
+def plain_row(number: int, line: str) -> str:
+    """A numbered line."""
+    return f"{number}: {line}"
+
+
+def hashed_row(number: int, line: str) -> str:
+    """A line with its anchor."""
+    return f"{tag_of(number, line)}:{line}"
+
+
+def paginate(text: str, offset: int | None, limit: int | None, style: RowStyle = plain_row) -> Page:
     """Numbered lines from `offset` on, within the limits; a notice says where to go on.
 
     At least one line is shown, cut when it alone is too long. An offset below 1 is 1 and a limit
@@ -92,7 +122,7 @@ def paginate(text: str, offset: int | None, limit: int | None) -> Page:
     if start > max(len(lines), 1):
         raise ToolError(f"offset {start} is past the end: the file has {len(lines)} lines")
     wanted = lines[start - 1 :][: limit if limit and limit > 0 else None]
-    rows, truncation = _rows(wanted, start)
+    rows, truncation = _rows(wanted, start, style)
     last = start + len(rows) - 1
     if last < len(lines):
         more = f"[Showing lines {start}-{last} of {len(lines)}. Use offset={last + 1} to continue.]"
@@ -108,11 +138,11 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def _rows(lines: list[str], start: int) -> tuple[list[str], str | None]:
+def _rows(lines: list[str], start: int, style: RowStyle) -> tuple[list[str], str | None]:
     rows: list[str] = []
     size = 0
     for number, line in enumerate(lines, start):
-        row = f"{number}: {line}"
+        row = style(number, line)
         size += len(row.encode()) + 1
         too_many, too_long = len(rows) >= MAX_LINES, size > MAX_BYTES
         if too_long and not rows:
@@ -125,8 +155,11 @@ def _rows(lines: list[str], start: int) -> tuple[list[str], str | None]:
     return rows, None
 
 
-def _show_text(path: Path, shown: str, offset: int | None, limit: int | None) -> AgentToolResult:
-    page = paginate(read_file(path, shown).decode(errors="replace"), offset, limit)
+def _show_text(
+    path: Path, shown: str, offset: int | None, limit: int | None, style: RowStyle
+) -> AgentToolResult:
+    data = read_file(path, shown)
+    page = paginate(data.removeprefix(BOM).decode(errors="replace"), offset, limit, style)
     details = {
         "path": shown,
         "total_lines": page.total_lines,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,6 +22,8 @@ MAX_ENTRIES: Final = 500
 DEFAULT_DEPTH: Final = 3
 DEEPEST: Final = 64
 MAX_COUNTED: Final = 20_000
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,10 @@ LS: Final = ToolDef(
 
 
 def _list(path: Path, shown: str, options: Options, limit: int) -> AgentToolResult:
-    entries = list_folder(path, shown, options)
-    lines = list(islice(entries, limit))
-    # A tree without end is not counted to its end.
-    total = len(lines) + sum(1 for _ in islice(entries, MAX_COUNTED))
+    with closing(list_folder(path, shown, options)) as entries:
+        lines = list(islice(entries, limit))
+        # A tree without end is not counted to its end.
+        total = len(lines) + sum(1 for _ in islice(entries, MAX_COUNTED))
     counted = f"{total} or more" if total >= limit + MAX_COUNTED else str(total)
     footer = f"{total} {'entry' if total == 1 else 'entries'}"
     if total > limit:
@@ -69,35 +72,42 @@ def _list(path: Path, shown: str, options: Options, limit: int) -> AgentToolResu
     return AgentToolResult.of_text(text, details={"path": shown, "entries": total})
 
 
-def list_folder(path: Path, shown: str, options: Options) -> Iterator[str]:
+def list_folder(path: Path, shown: str, options: Options) -> Generator[str, None, None]:
     """The lines of a listing, directories first; subfolders that cannot be read are skipped."""
     try:
         with opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
             if not stat.S_ISDIR(os.fstat(fd).st_mode):
                 raise ToolError(f"{shown} is a file: use read")
             os.scandir(fd).close()
+            folder = os.dup(fd)
     except FileNotFoundError as exc:
         raise ToolError(f"{shown}: no such folder") from exc
     except OSError as exc:
         raise ToolError(f"{shown}: cannot be listed ({exc.strerror})") from exc
-    return _walk(path, "", options, options.depth)
+    return _walk(folder, "", options, options.depth)
 
 
-def _walk(folder: Path, prefix: str, options: Options, depth: int) -> Iterator[str]:
+def _walk(folder: int, prefix: str, options: Options, depth: int) -> Generator[str, None, None]:
+    """The lines of an open folder, which is closed at the end.
+
+    Everything is reached through open folders and never through a link: a loop cannot trap the
+    walk, and a link put in its way leads nowhere.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if options.hidden or not entry.name.startswith(".")]
-    except OSError:
-        return
-    # Links are shown and not followed, so a loop cannot trap the walk.
-    found.sort(key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
-    for entry in found:
-        is_folder = entry.is_dir(follow_symlinks=False)
-        name = f"{prefix}{printable(entry.name)}"
-        facts = _facts(entry) if options.long else ""
-        yield f"{_kind(entry)} {facts}{name}{'/' if is_folder else ''}"
-        if is_folder and depth > 1:
-            yield from _walk(Path(entry.path), f"{name}/", options, depth - 1)
+        found.sort(key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+        for entry in found:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            name = f"{prefix}{printable(entry.name)}"
+            facts = _facts(entry) if options.long else ""
+            yield f"{_kind(entry)} {facts}{name}{'/' if is_folder else ''}"
+            if is_folder and depth > 1:
+                with suppress(OSError):
+                    inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                    yield from _walk(inner, f"{name}/", options, depth - 1)
+    finally:
+        os.close(folder)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -62,6 +62,46 @@ class Tail:
         return data
 
 
+class Excerpt:
+    """Head and tail of output that is too long to show, and how much there was.
+
+    Up to `BYTES` bytes and `LINES` lines are shown whole.
+    """
+
+    BYTES: Final = 50_000
+    HEAD_BYTES: Final = 10_000
+    LINES: Final = 2_000
+    HEAD_LINES: Final = 200
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self.tail = Tail(self.BYTES)
+
+    def take(self, chunk: bytes) -> None:
+        """Add output."""
+        self._head += chunk[: self.HEAD_BYTES - len(self._head)]
+        self.tail.take(chunk)
+
+    @property
+    def size(self) -> int:
+        """How many bytes there were."""
+        return self.tail.total_bytes
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether not everything is shown."""
+        return self.size > self.BYTES or self.tail.line_feeds > self.LINES
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """What is shown: everything and nothing, or a head and a tail that do not overlap."""
+        if not self.is_cut:
+            return self.tail.last(), b""
+        lines = bytes(self._head).split(b"\n")
+        head = b"\n".join(lines[: self.HEAD_LINES])
+        tail = self.tail.last(min(self.BYTES - self.HEAD_BYTES, self.size - len(head)))
+        return head, b"\n".join(tail.rstrip(b"\n").split(b"\n")[self.HEAD_LINES - self.LINES :])
+
+
 class SpillFile:
     """Takes whole output, at most 64 MiB; a file is made when memory should hold no more of it.
 

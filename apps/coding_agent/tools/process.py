@@ -7,12 +7,15 @@ does not return on Python 3.11 and 3.12 while a descendant holds the output open
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import termios
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -22,6 +25,7 @@ from coding_agent.tools.process_group import end_group
 # How long the output of descendants is waited for when the program itself has ended.
 OUTPUT_GRACE_S: Final = 0.5
 CHUNK_BYTES: Final = 65_536
+PTY_SIZE: Final = (40, 120)
 
 Consumer = Callable[[bytes], Awaitable[None]]
 
@@ -41,58 +45,106 @@ class Ending:
 async def run_process(
     command: Sequence[str],
     *,
-    cwd: Path,
+    cwd: Path | str,
     environ: Mapping[str, str],
-    timeout_ms: int,
+    timeout_ms: int | None,
     stdout: Consumer,
     stderr: Consumer | None = None,
+    stdin: int | None = None,
+    pty: bool = False,
 ) -> Ending:
     """Run `command` to its end; its output goes to the consumers as it comes.
 
-    stdin is empty; without a consumer of its own stderr goes where stdout goes. A consumer that
-    waits makes the program wait. Cancellation ends the whole group before it goes on. Raises
-    `OSError` when the program cannot be started.
+    Without `stdin`, a descriptor, there is no input; without a consumer of its own stderr goes
+    where stdout goes. With `pty` both go to a terminal. A consumer that waits makes the program
+    wait. Cancellation ends the whole group before it goes on. Raises `OSError` when the program
+    cannot be started.
     """
-    process = await anyio.to_thread.run_sync(_spawn, command, cwd, environ, stderr is None)
+    spawn = partial(_spawn_on_pty if pty else _spawn, command, cwd, environ, stdin)
+    process, outputs = await anyio.to_thread.run_sync(spawn, stderr is None)
     try:
-        with anyio.move_on_after(timeout_ms / 1000):
-            await _live(process, stdout, stderr)
+        with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
+            await _live(process, outputs, (stdout, stderr or stdout))
     finally:
         code = process.returncode  # None: it has not ended by itself
         with anyio.CancelScope(shield=True):
             await end_group(process.pid)
             # Killed or not: what has ended is collected, what cannot be killed is not waited for.
             process.poll()
-        for pipe in _pipes(process):
-            pipe.close()
+        for fd in outputs:
+            os.close(fd)
     return Ending(code if code is None or code >= 0 else 128 - code)
 
 
 def _spawn(
-    command: Sequence[str], cwd: Path, environ: Mapping[str, str], merge: bool
+    command: Sequence[str],
+    cwd: Path | str,
+    environ: Mapping[str, str],
+    stdin: int | None,
+    merge: bool,
+) -> tuple[subprocess.Popen[bytes], list[int]]:
+    outputs, ends = [], []
+    try:
+        for _ in range(1 if merge else 2):
+            read, write = os.pipe()
+            outputs.append(read)
+            ends.append(write)
+        return _started(command, cwd, environ, stdin, ends), outputs
+    except BaseException:
+        _close(outputs)
+        raise
+    finally:
+        _close(ends)
+
+
+def _spawn_on_pty(
+    command: Sequence[str],
+    cwd: Path | str,
+    environ: Mapping[str, str],
+    stdin: int | None,
+    merge: bool,
+) -> tuple[subprocess.Popen[bytes], list[int]]:
+    ours, theirs = os.openpty()
+    try:
+        termios.tcsetwinsize(theirs, PTY_SIZE)
+        return _started(command, cwd, environ, stdin, [theirs]), [ours]
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+
+
+def _started(
+    command: Sequence[str],
+    cwd: Path | str,
+    environ: Mapping[str, str],
+    stdin: int | None,
+    outputs: Sequence[int],
 ) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command,
         cwd=cwd,
         env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if merge else subprocess.PIPE,
-        bufsize=0,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=outputs[0],
+        stderr=outputs[-1],
         start_new_session=True,
     )
-    for pipe in _pipes(process):
-        os.set_blocking(pipe.fileno(), False)
-    return process
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 async def _live(
-    process: subprocess.Popen[bytes], stdout: Consumer, stderr: Consumer | None
+    process: subprocess.Popen[bytes], outputs: Sequence[int], consumers: Sequence[Consumer]
 ) -> None:
     """Until the program has ended and its output was read, as far as it comes soon after."""
     async with anyio.create_task_group() as tasks:
         read = anyio.Event()
-        tasks.start_soon(_read_all, process, stdout, stderr, read)
+        tasks.start_soon(_read_all, outputs, consumers, read)
         await _exited(process)
         with anyio.move_on_after(OUTPUT_GRACE_S):
             await read.wait()
@@ -100,15 +152,12 @@ async def _live(
 
 
 async def _read_all(
-    process: subprocess.Popen[bytes],
-    stdout: Consumer,
-    stderr: Consumer | None,
-    read: anyio.Event,
+    outputs: Sequence[int], consumers: Sequence[Consumer], read: anyio.Event
 ) -> None:
     async with anyio.create_task_group() as tasks:
-        for pipe, consumer in zip(_pipes(process), (stdout, stderr), strict=False):
-            if consumer is not None:
-                tasks.start_soon(_read, pipe.fileno(), consumer)
+        for fd, consumer in zip(outputs, consumers, strict=False):
+            os.set_blocking(fd, False)
+            tasks.start_soon(_read, fd, consumer)
     read.set()
 
 
@@ -119,6 +168,10 @@ async def _read(fd: int, consumer: Consumer) -> None:
             chunk = os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
             continue
+        except OSError as exc:
+            if exc.errno == errno.EIO:  # how a terminal says that nobody writes to it any more
+                return
+            raise
         if not chunk:
             return
         await consumer(chunk)
@@ -136,7 +189,3 @@ async def _exited(process: subprocess.Popen[bytes]) -> None:
     finally:
         os.close(fd)
     process.poll()
-
-
-def _pipes(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
-    return [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]

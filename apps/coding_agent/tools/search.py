@@ -11,8 +11,9 @@ from typing import Any, Final
 import anyio.to_thread
 import orjson
 
-from coding_agent.tools.output import Head
+from coding_agent.tools.output import Head, SpillFile
 from coding_agent.tools.process import run_process
+from coding_agent.tools.search_place import search_place
 from coding_agent.tools.toolset import ToolDef, ToolEnv, bool_param, int_param, schema, text_param
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
 
@@ -24,7 +25,7 @@ MAX_RAW_BYTES: Final = 8 * 1_024 * 1_024
 MAX_ERROR_BYTES: Final = 4_096
 TIMEOUT_MS: Final = 30_000
 
-ShownPath = Callable[[Path], str]
+ShownPath = Callable[[str], str]
 
 
 async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
@@ -35,22 +36,27 @@ async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     path = env.guard.resolve(params.get("path") or ".")
     program = await anyio.to_thread.run_sync(env.ripgrep.path)
     output, errors = Head(MAX_RAW_BYTES), Head(MAX_ERROR_BYTES)
-    ending = await run_process(
-        [program, *_flags(params), f"--regexp={pattern}", "--", str(path)],
-        cwd=env.guard.cwd,
-        environ=env.environ,
-        timeout_ms=TIMEOUT_MS,
-        stdout=output.take,
-        stderr=errors.take,
-    )
+    with search_place(path, env.guard.shown(path)) as place:
+        ending = await run_process(
+            [program, *_flags(params), f"--regexp={pattern}", "--", place.argument],
+            cwd=place.cwd,
+            environ=env.environ,
+            timeout_ms=TIMEOUT_MS,
+            stdout=output.take,
+            stderr=errors.take,
+            stdin=place.stdin,
+        )
     matches = await anyio.to_thread.run_sync(
-        parse_matches, output.data, env.guard.shown, params.get("max_results") or MAX_RESULTS
+        parse_matches,
+        output.data,
+        lambda name: env.guard.shown(place.real(name)),
+        params.get("max_results") or MAX_RESULTS,
     )
     # With matches, code 2 only says that some file could not be read.
     if ending.exit_code not in (0, 1, None) and not matches.found:
         raise ToolError(_problem(bytes(errors.data)))
     matches.stopped = ending.timed_out
-    return _answer(matches)
+    return _answer(matches, await _saved(env, matches))
 
 
 GREP: Final = ToolDef(
@@ -79,6 +85,7 @@ class Matches:
 
     limit: int
     lines: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
     size: int = 0
     found: int = 0
     lines_cut: bool = False
@@ -87,11 +94,13 @@ class Matches:
     stopped: bool = False
 
     def add(self, line: str) -> None:
-        """Show a line, unless the limits are reached."""
+        """Show a line, unless the limits are reached; then it is one of the rest."""
+        if self.found > self.limit:
+            self.rest.append(line)
+            return
         self.size += len(line.encode()) + 1
         self.output_cut = self.output_cut or self.size > MAX_BYTES
-        if not self.output_cut:
-            self.lines.append(line)
+        (self.rest if self.output_cut else self.lines).append(line)
 
 
 def parse_matches(output: bytes | bytearray, shown: ShownPath, limit: int) -> Matches:
@@ -104,7 +113,7 @@ def parse_matches(output: bytes | bytearray, shown: ShownPath, limit: int) -> Ma
             continue
         kind = message.get("type")
         matches.found += kind == "match"
-        if kind in ("match", "context") and matches.found <= limit:
+        if kind in ("match", "context"):
             mark = ":" if kind == "match" else "-"
             matches.add(_line(message["data"], shown, matches, mark))
     return matches
@@ -125,7 +134,7 @@ def _flags(params: Mapping[str, Any]) -> list[str]:
 
 
 def _line(data: Mapping[str, Any], shown: ShownPath, matches: Matches, mark: str) -> str:
-    path = shown(Path(_text(data["path"])))
+    path = shown(_text(data["path"]))
     text = _text(data["lines"]).rstrip("\r\n")
     if len(text) > MAX_LINE_CHARS:
         matches.lines_cut = True
@@ -147,17 +156,31 @@ def _problem(errors: bytes) -> str:
     return text
 
 
-def _answer(matches: Matches) -> AgentToolResult:
+async def _saved(env: ToolEnv, matches: Matches) -> Path | None:
+    """The file with all lines, when not all are shown."""
+    if not matches.rest:
+        return None
+    spill = SpillFile(env.spill_dir / "grep", "txt")
+    await spill.write("".join(f"{line}\n" for line in [*matches.lines, *matches.rest]).encode())
+    return await spill.save()
+
+
+def _answer(matches: Matches, saved: Path | None) -> AgentToolResult:
     noun = "match" if matches.found == 1 else "matches"
     more = " or more" if matches.count_cut or matches.stopped else ""
     lines = [f"Found {matches.found}{more} {noun}.", *matches.lines]
+    where = "" if saved is None else f" All of them: {saved}"
     if matches.found > matches.limit:
-        lines.append(f"[Showing the first {matches.limit}. Use max_results for more.]")
+        lines.append(f"[Showing the first {matches.limit}. Use max_results for more.{where}]")
     if matches.output_cut:
-        lines.append(f"[Output cut at {MAX_BYTES} bytes. Narrow the search.]")
+        lines.append(f"[Output cut at {MAX_BYTES} bytes. Narrow the search.{where}]")
     if matches.lines_cut:
         lines.append(f"[Long lines cut at {MAX_LINE_CHARS} characters.]")
     if matches.stopped:
         lines.append(f"[Stopped after {TIMEOUT_MS} ms. Narrow the search.]")
-    details = {"matches": matches.found, "timed_out": matches.stopped}
+    details = {
+        "matches": matches.found,
+        "timed_out": matches.stopped,
+        "full_output_path": None if saved is None else str(saved),
+    }
     return AgentToolResult.of_text("\n".join(lines), details=details)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 
-from coding_agent.tools.output import SpillFile, Tail
+from coding_agent.jobs import Launch
+from coding_agent.tools.command_paths import Reach, outside_message
+from coding_agent.tools.command_text import Unreadable, canonical, inner_line
+from coding_agent.tools.output import Excerpt, SpillFile
 from coding_agent.tools.process import Ending, run_process
-from coding_agent.tools.toolset import ToolDef, ToolEnv, schema, text_param
+from coding_agent.tools.sandbox import sandboxed
+from coding_agent.tools.toolset import Question, ToolDef, ToolEnv, bool_param, schema, text_param
 from coding_agent.transcript import INTERRUPTED
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
 from lemon_core.terminal_backends import TerminalPolicy
 
 TERMINAL: Final = "local"
-KEEP_BYTES: Final = 50_000
-KEEP_LINES: Final = 2_000
+PTY_TERMINAL: Final = "local_pty"
 UPDATE_BYTES: Final = 4_000
 UPDATE_INTERVAL_S: Final = 0.1
+FIRST_OUTPUT_S: Final = 1.0
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 600_000
 
@@ -36,8 +41,9 @@ def bash_tool(timeout_ms: int) -> ToolDef:
     return ToolDef(
         name="bash",
         description=(
-            "Run a shell command in the working directory. stdout and stderr come together; the "
-            "last 50 KB are shown. What it leaves running is ended with it."
+            "Run a shell command in the working directory. stdout and stderr come together; of "
+            "long output head and tail are shown. What it leaves running is ended with it, unless "
+            "background=true: then see jobs."
         ),
         parameters=schema(
             ("command",),
@@ -48,47 +54,94 @@ def bash_tool(timeout_ms: int) -> ToolDef:
                 "maximum": MAX_TIMEOUT_MS,
                 "description": f"Time limit in milliseconds; {timeout_ms} when left out.",
             },
+            background=bool_param("Go on in the background as a job, without a time limit."),
+            pty=bool_param("Give it a terminal for its output."),
         ),
         execute=_bash,
         classes=frozenset({"dangerous"}),
-        terminal=TERMINAL,
+        terminals=(TERMINAL, PTY_TERMINAL),
         exclusive=True,
+        question=question_of,
     )
 
 
-async def _bash(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
-    command = call.params["command"]
-    _require_allowed(env, command)
-    timeout_ms = call.params.get("timeout_ms") or env.shell.timeout_ms
-    output = _Output(call, SpillFile(env.spill_dir / "bash", "txt"))
+def question_of(params: Mapping[str, object]) -> Question:
+    """What a person is asked about a call, and what a stored grant has to equal.
+
+    That is the command that runs, in one spelling, without the shell that a model put around it.
+    A line that cannot be read is asked about each time.
+    """
+    command = str(params.get("command", ""))
+    extra = {"background": True} if params.get("background") else {}
     try:
-        ending = await _run(env, command, timeout_ms, output)
+        line = canonical(inner_line(command))
+    except Unreadable:
+        return Question({"command": command, **extra}, is_grantable=False)
+    return Question({"command": line, **extra})
+
+
+async def _bash(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
+    launch = prepared(env, call.params)
+    if call.params.get("background"):
+        return await _start_job(env, launch)
+    timeout_ms = call.params.get("timeout_ms") or env.shell.timeout_ms
+    output = _Output(call, SpillFile(launch.spill_dir, "txt"))
+    try:
+        ending = await _run(launch, timeout_ms, output)
     except anyio.get_cancelled_exc_class():
         if not call.signal.aborted:
             raise
         # The loop keeps the result of a tool that was told to stop: the output would be lost.
-        details = {"error_type": "aborted", "output": output.text(UPDATE_BYTES)}
+        details = {"error_type": "aborted", "output": output.last_lines()}
         return AgentToolResult.of_text(INTERRUPTED, details=details, is_error=True)
-    saved = await output.spill.save() if output.is_cut else None
-    return _answer(output, ending, saved, timeout_ms)
+    saved = await output.spill.save() if output.excerpt.is_cut else None
+    return _answer(output.excerpt, ending, saved, timeout_ms)
 
 
-async def _run(env: ToolEnv, command: str, timeout_ms: int, output: _Output) -> Ending:
+def prepared(env: ToolEnv, params: Mapping[str, Any]) -> Launch:
+    """The command as it will be run; raises `ToolError` when it may not be."""
+    command, pty = params["command"], bool(params.get("pty"))
+    _require_allowed(env, command, PTY_TERMINAL if pty else TERMINAL)
     prefix = env.shell.command_prefix
+    script = f"{prefix}\n{command}" if prefix else command
+    argv = [env.shell.path or default_shell(), "-c", script]
+    if env.policy.sandbox:
+        argv = sandboxed(
+            argv,
+            cwd=env.guard.cwd,
+            workspace=env.guard.workspace,
+            private_dir=env.shared.private_dir,
+            network="external" not in env.policy.deny_classes,
+            environ=env.environ,
+        )
+    return Launch(command, argv, env.guard.cwd, env.environ, env.spill_dir / "bash", pty)
+
+
+async def _start_job(env: ToolEnv, launch: Launch) -> AgentToolResult:
+    job = env.shared.jobs.start(env.identity.session_id, launch)
+    with anyio.move_on_after(FIRST_OUTPUT_S):
+        await job.ended.wait()
+    if job.state == "failed":
+        raise ToolError(f"the job could not run: {job.problem}")
+    fresh = job.take_fresh()
+    state = "runs" if job.state == "running" else f"has ended with code {job.exit_code}"
+    lines = [f"{job.id} {state}. Read on with jobs.", shown_excerpt(fresh, None)]
+    details = {"job_id": job.id, "state": job.state, "exit_code": job.exit_code}
+    return AgentToolResult.of_text("\n".join(filter(None, lines)), details=details)
+
+
+async def _run(launch: Launch, timeout_ms: int, output: _Output) -> Ending:
     failure: OSError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(output.report)
         try:
             ending = await run_process(
-                [
-                    env.shell.path or default_shell(),
-                    "-c",
-                    f"{prefix}\n{command}" if prefix else command,
-                ],
-                cwd=env.guard.cwd,
-                environ=env.environ,
+                launch.argv,
+                cwd=launch.cwd,
+                environ=launch.environ,
                 timeout_ms=timeout_ms,
                 stdout=output.take,
+                pty=launch.pty,
             )
         except OSError as exc:  # here, because it would leave the group wrapped
             failure = exc
@@ -99,17 +152,17 @@ async def _run(env: ToolEnv, command: str, timeout_ms: int, output: _Output) -> 
 
 
 class _Output:
-    """The output of one command: its tail for the model, all of it for the file, and progress."""
+    """The output of one command: an excerpt for the model, all of it for the file, and progress."""
 
     def __init__(self, call: ToolCallContext, spill: SpillFile) -> None:
         self._call = call
         self._fresh = anyio.Event()
-        self.tail = Tail(KEEP_BYTES)
+        self.excerpt = Excerpt()
         self.spill = spill
 
     async def take(self, chunk: bytes) -> None:
         """Add output."""
-        self.tail.take(chunk)
+        self.excerpt.take(chunk)
         self._fresh.set()
         await self.spill.write(chunk)
 
@@ -118,19 +171,22 @@ class _Output:
         while True:
             await self._fresh.wait()
             self._fresh = anyio.Event()
-            text = self.text(UPDATE_BYTES)
+            text = self.last_lines()
             self._call.on_update(AgentToolResult.of_text(text, details={"output": text}))
             await anyio.sleep(UPDATE_INTERVAL_S)
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether the model is not shown everything."""
-        return self.tail.total_bytes > KEEP_BYTES or self.tail.line_feeds > KEEP_LINES
+    def last_lines(self) -> str:
+        """The end of what there is so far, as plain text."""
+        return clean(self.excerpt.tail.last(UPDATE_BYTES)).rstrip("\n")
 
-    def text(self, size: int = KEEP_BYTES) -> str:
-        """The last bytes and lines as plain text."""
-        lines = clean(self.tail.last(size)).rstrip("\n").split("\n")
-        return "\n".join(lines[-KEEP_LINES:])
+
+def shown_excerpt(excerpt: Excerpt, saved: Path | None) -> str:
+    """Output as the model is shown it: all of it, or head, tail, size and where the rest is."""
+    head, tail = (clean(part).strip("\n") for part in excerpt.parts())
+    if not excerpt.is_cut:
+        return head
+    where = "" if saved is None else f" Full output saved to: {saved}"
+    return f"{head}\n[… cut: {excerpt.size} bytes in all.{where}]\n{tail}"
 
 
 def clean(output: bytes) -> str:
@@ -143,35 +199,47 @@ def default_shell() -> str:
     return "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
 
 
-def _require_allowed(env: ToolEnv, command: str) -> None:
+def _require_allowed(env: ToolEnv, command: str, terminal: str) -> None:
     if "\0" in command:
         raise ToolError("the command holds a null character")
-    if not TerminalPolicy.from_environ(env.environ).allows(TERMINAL):
+    if not TerminalPolicy.from_environ(env.environ).allows(terminal):
         raise ToolError("this machine lets no command run (LEMON_TERMINAL_BACKENDS_ALLOW, _DENY)")
-    if env.policy.sandbox:
-        raise ToolError("the policy asks for a sandbox, which this installation does not have")
-    if not env.policy.command_allowed(command):
+    if not _policy_allows(env, command):
         raise ToolError("the policy does not allow this command")
-    if env.guard.workspace.read_only:
+    if env.guard.workspace.read_only and not env.policy.sandbox:
         raise ToolError("the workspace is read-only for this run, and a shell could write")
+    outside = Reach(env.guard, env.environ, env.policy.sandbox).outside(command)
+    if outside is not None:
+        raise ToolError(outside_message(outside, env.guard.workspace.roots))
+
+
+def _policy_allows(env: ToolEnv, command: str) -> bool:
+    """Whether the policy's lists let the line run, or the line without the shells around it."""
+    try:
+        inner = canonical(inner_line(command))
+    except Unreadable:
+        return env.policy.command_allowed(command)
+    blocks_only = env.policy.model_copy(update={"allowed_commands": None})
+    if not (blocks_only.command_allowed(command) and blocks_only.command_allowed(inner)):
+        return False
+    return env.policy.command_allowed(command) or env.policy.command_allowed(inner)
 
 
 def _answer(
-    output: _Output, ending: Ending, saved: Path | None, timeout_ms: int
+    excerpt: Excerpt, ending: Ending, saved: Path | None, timeout_ms: int
 ) -> AgentToolResult:
-    parts = [output.text() or ("" if ending.exit_code else "(no output)")]
-    if saved is not None:
-        size = output.tail.total_bytes
-        parts.append(f"[The output has {size} bytes. Full output saved to: {saved}]")
+    parts: Sequence[str] = [
+        shown_excerpt(excerpt, saved) or ("" if ending.exit_code else "(no output)")
+    ]
     details: dict[str, Any] = {
         "exit_code": ending.exit_code,
-        "truncated": output.is_cut,
+        "truncated": excerpt.is_cut,
         "full_output_path": None if saved is None else str(saved),
     }
     if ending.timed_out:
         details |= {"error_type": "timeout", "timeout_ms": timeout_ms}
-        parts.insert(0, f"Command timed out after {timeout_ms} ms.")
+        parts = [f"Command timed out after {timeout_ms} ms.", *parts]
     elif ending.exit_code:
-        parts.append(f"Command exited with code {ending.exit_code}")
+        parts = [*parts, f"Command exited with code {ending.exit_code}"]
     text = "\n".join(filter(None, parts))
     return AgentToolResult.of_text(text, details=details, is_error=ending.timed_out)

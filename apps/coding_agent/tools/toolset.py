@@ -10,13 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coding_agent.tools.ripgrep import Ripgrep
 from coding_agent.workspace import PathGuard
 from lemon_agent import AgentTool, AgentToolResult, ToolCallContext
 from lemon_core.tool_classes import ToolClass
 from lemon_core.tool_policy import ToolPolicy
+
+if TYPE_CHECKING:
+    from coding_agent.jobs import Jobs
+    from coding_agent.todos import Todos
+    from coding_agent.web import Web
+    from lemon_core.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,28 @@ class ShellSettings:
     path: str | None = None
     command_prefix: str | None = None
     timeout_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Whose run it is; `session_id` is the persisted one."""
+
+    run_id: str
+    session_id: str
+    session_key: str
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTools:
+    """What the tools of all runs share. `private_dir` is Lemon's own folder, which a command in a
+    sandbox does not see."""
+
+    checkpoints: Checkpoints
+    jobs: Jobs
+    todos: Todos
+    web: Web
+    private_dir: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +69,17 @@ class ToolEnv:
     spill_dir: Path
     shell: ShellSettings
     ripgrep: Ripgrep
+    identity: RunIdentity
+    shared: SharedTools
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked about a call. Grants are kept for this very `action`; what is not
+    grantable is asked about each time."""
+
+    action: Mapping[str, object]
+    is_grantable: bool = True
 
 
 Execute = Callable[[ToolEnv, ToolCallContext], Awaitable[AgentToolResult]]
@@ -51,7 +90,8 @@ class ToolDef:
     """A tool, and the classes under which a policy sees it; without classes it is harmless.
 
     `exclusive`: it changes something, so the other calls of the same answer run before or after it.
-    `terminal`: it runs commands with this terminal backend, which the machine may forbid.
+    `terminals`: it runs commands with these terminal backends, which the machine may forbid.
+    `question`: what a person is asked about a call, where its arguments say that badly.
     """
 
     name: str
@@ -60,7 +100,8 @@ class ToolDef:
     execute: Execute
     classes: frozenset[ToolClass] = frozenset()
     exclusive: bool = False
-    terminal: str | None = None
+    terminals: tuple[str, ...] = ()
+    question: Callable[[Mapping[str, object]], Question] = Question
 
     def bind(self, env: ToolEnv) -> AgentTool:
         """The tool for one run."""
