@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
 
@@ -19,9 +19,13 @@ from lemon_core.runs import RunRequest
 from lemon_core.state_lock import Holder, RuntimeBusy, read_holder
 
 if TYPE_CHECKING:
+    from lemon_core.approvals import ExecApprovals
     from lemon_core.rpc.router_client import RouterClient
+    from lemon_core.runtime import Runtime
 
 LOCK_POLL_S = 0.1
+
+A = TypeVar("A")
 
 
 class Refused(LemonError):
@@ -35,10 +39,26 @@ class Refused(LemonError):
 
 
 class RunAccess(Protocol):
-    """Submits one run and follows it."""
+    """Submits one run and follows it.
 
-    def run(self, request: RunRequest) -> AsyncGenerator[Event, None]:
-        """The run's events from its admission to its end; raises `Refused`."""
+    `answerable` tells that other commands can answer what the run asks.
+    """
+
+    answerable: bool
+
+    def run(
+        self, request: RunRequest, taken: Callable[[SubmitResult], None]
+    ) -> AsyncGenerator[Event, None]:
+        """The run's events from its admission to its end; raises `Refused`.
+
+        `taken` is told how the router took the message, before the first event.
+        """
+
+    def follow(self, run_id: str) -> AsyncGenerator[Event, None]:
+        """The events of a run that somebody else submitted, to its end."""
+
+    async def answer(self, approval_id: str, decision: str) -> bool:
+        """Answer what the run asks; False when the question is not open (any more)."""
 
     async def abort(self, run_id: str, reason: str) -> None:
         """Ask the run to end."""
@@ -47,18 +67,33 @@ class RunAccess(Protocol):
 class LocalAccess:
     """The router of a runtime in this process."""
 
-    def __init__(self, router: RouterBridge, bus: Bus) -> None:
-        self._router, self._bus = router, bus
+    answerable = False
 
-    async def run(self, request: RunRequest) -> AsyncGenerator[Event, None]:
+    def __init__(self, router: RouterBridge, bus: Bus, approvals: ExecApprovals) -> None:
+        self._router, self._bus, self._approvals = router, bus, approvals
+
+    async def run(
+        self, request: RunRequest, taken: Callable[[SubmitResult], None]
+    ) -> AsyncGenerator[Event, None]:
         """Subscribe first, so that no event is missed."""
         assert request.run_id is not None  # commands fix their run ids
         with self._bus.subscribe(run_topic(request.run_id)) as events:
             result = await self._router.submit_run(request)
             if result.status != "accepted":
                 raise Refused(result)
+            taken(result)
             async for event in events:
                 yield event
+
+    async def follow(self, run_id: str) -> AsyncGenerator[Event, None]:
+        """What comes from now on."""
+        with self._bus.subscribe(run_topic(run_id)) as events:
+            async for event in events:
+                yield event
+
+    async def answer(self, approval_id: str, decision: str) -> bool:
+        """Answer what the run asks."""
+        return await self._approvals.resolve(approval_id, decision)
 
     async def abort(self, run_id: str, reason: str) -> None:
         """Ask the run to end."""
@@ -68,18 +103,33 @@ class LocalAccess:
 class RemoteAccess:
     """The router of a running server."""
 
+    answerable = True
+
     def __init__(self, client: RouterClient) -> None:
         self._client = client
 
-    async def run(self, request: RunRequest) -> AsyncGenerator[Event, None]:
+    async def run(
+        self, request: RunRequest, taken: Callable[[SubmitResult], None]
+    ) -> AsyncGenerator[Event, None]:
         """Submit, then watch from the first event; the stream resumes by itself."""
         assert request.run_id is not None  # commands fix their run ids
         result = await self._client.submit_run(request)
         if result.status != "accepted":
             raise Refused(result)
-        async with aclosing(self._client.watch(request.run_id)) as events:
+        taken(result)
+        async with aclosing(self.follow(request.run_id)) as events:
             async for event in events:
                 yield event
+
+    async def follow(self, run_id: str) -> AsyncGenerator[Event, None]:
+        """The run from its first event."""
+        async with aclosing(self._client.watch(run_id)) as events:
+            async for event in events:
+                yield event
+
+    async def answer(self, approval_id: str, decision: str) -> bool:
+        """Answer what the run asks."""
+        return await self._client.resolve_approval(approval_id, decision)
 
     async def abort(self, run_id: str, reason: str) -> None:
         """Ask the run to end."""
@@ -90,7 +140,24 @@ class RemoteAccess:
 async def open_access(
     context: CommandContext, note: Callable[[str], None]
 ) -> AsyncIterator[RunAccess]:
-    """The way to the router for the block.
+    """The way to the router for one run; see `open_way`."""
+    async with open_way(context, note, here=_local, there=RemoteAccess) as access:
+        yield access
+
+
+def _local(runtime: Runtime) -> RunAccess:
+    return LocalAccess(RouterBridge(runtime.capabilities), runtime.bus, runtime.approvals)
+
+
+@asynccontextmanager
+async def open_way(
+    context: CommandContext,
+    note: Callable[[str], None],
+    *,
+    here: Callable[[Runtime], A],
+    there: Callable[[RouterClient], A],
+) -> AsyncIterator[A]:
+    """What `there` makes of a running server, or `here` of a runtime booted for the block.
 
     A state directory held by another command or by a server on its way out is waited for, which
     `note` is told once; bound the wait with a cancel scope.
@@ -98,10 +165,17 @@ async def open_access(
     waited = False
     async with AsyncExitStack() as stack:
         while True:
-            access = await _try_open(context, stack, note)
-            if access is not None:
-                yield access
-                return
+            holder = read_holder(context.paths.runtime_lock)
+            if holder is None:
+                runtime = await _try_boot(context, stack, note)
+                if runtime is not None:
+                    yield here(runtime)
+                    return
+            else:
+                client = await _try_remote(context, stack, note)
+                if client is not None:
+                    yield there(client)
+                    return
             if not waited:
                 waited = True
                 holder = read_holder(context.paths.runtime_lock)
@@ -110,13 +184,10 @@ async def open_access(
             await anyio.sleep(LOCK_POLL_S)
 
 
-async def _try_open(
+async def _try_boot(
     context: CommandContext, stack: AsyncExitStack, note: Callable[[str], None]
-) -> RunAccess | None:
-    """Access now, or None while the state directory is held by something that does not answer."""
-    holder = read_holder(context.paths.runtime_lock)
-    if holder is not None:
-        return await _try_remote(context, stack, note)
+) -> Runtime | None:
+    """A runtime of this process, or None when another process took the state directory."""
     from lemon_core.boot import boot  # not needed to talk to a server
 
     try:
@@ -132,12 +203,13 @@ async def _try_open(
     except RuntimeBusy:
         return None
     _warn(runtime.warnings, note)
-    return LocalAccess(RouterBridge(runtime.capabilities), runtime.bus)
+    return runtime
 
 
 async def _try_remote(
     context: CommandContext, stack: AsyncExitStack, note: Callable[[str], None]
-) -> RunAccess | None:
+) -> RouterClient | None:
+    """The running server, or None while what holds the state directory does not answer."""
     from lemon_core.clock import SystemClock
     from lemon_core.rpc.router_client import RouterClient  # grpc is heavy
     from lemon_core.rpc.running import running
@@ -154,8 +226,7 @@ async def _try_remote(
     )
     _warn(loaded.warnings, note)
     target = f"unix:{context.paths.router_socket}"
-    client = await stack.enter_async_context(RouterClient(target, clock=clock))
-    return RemoteAccess(client)
+    return await stack.enter_async_context(RouterClient(target, clock=clock))
 
 
 def _warn(warnings: Iterable[str], note: Callable[[str], None]) -> None:

@@ -47,8 +47,7 @@ def run(
         print(f"lemon {__version__}")
         return ExitCode.OK
     if not argv:
-        print(top_level_help(profile), file=sys.stderr)
-        return ExitCode.USAGE
+        return _bare(profile, env, cwd)
     if argv[0] in HELP_WORDS and len(argv) == 1:
         print(top_level_help(profile))
         return ExitCode.OK
@@ -67,12 +66,31 @@ def top_level_help(profile: Profile) -> str:
     return "\n".join(lines)
 
 
+def _bare(profile: Profile, env: Mapping[str, str], cwd: Path | None) -> int:
+    """`lemon` alone: `chat`, which sets Lemon up when that is needed; else only usage."""
+    where = cwd or _user_directory(env)
+    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
+        if profile.find_command("chat") is not None:
+            return _dispatch(["chat"], profile, env, where)
+        if profile.find_command("setup") is not None:
+            from lemon_cli.first_run import ensure_set_up  # imports much
+            from lemon_cli.invoke import guarded
+
+            context = CommandContext(profile, env, PathSettings.resolve(env), where)
+            code = guarded("setup", context, lambda: 0 if ensure_set_up(context) else 1)
+            if code != ExitCode.OK:
+                return code
+    print(top_level_help(profile), file=sys.stderr)
+    return ExitCode.USAGE
+
+
 def _dispatch(words: list[str], profile: Profile, env: Mapping[str, str], cwd: Path) -> int:
     name, *rest = words
     spec = profile.find_command(name)
     if spec is None:
         known = [s.name for group in profile.commands.values() for s in group]
         close = get_close_matches(name, known, n=1)
+        print("usage: lemon COMMAND [ARGS]...", file=sys.stderr)
         hint = f"did you mean {close[0]!r}?" if close else "lemon --help lists the commands"
         print(f"lemon: unknown command {name!r}: {hint}", file=sys.stderr)
         return ExitCode.USAGE

@@ -17,6 +17,7 @@ from lemon_core.events import Completion, Delta, EngineAction, Event, RunComplet
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MARKS = {True: "✓", None: "✓", False: "✗"}
 _LINE_LIMIT = 160
+APPROVAL_PREFIX = "approval:"
 
 
 def printable(text: str) -> str:
@@ -102,6 +103,11 @@ class TextRenderer:
             self.note(" ".join(printable(step.action.title).split()))
         elif step.action.kind == "reasoning" or step.phase == "updated":
             return
+        elif step.action.kind == "approval" and step.phase == "started":
+            approval_id = step.action.id.removeprefix(APPROVAL_PREFIX)
+            self._line(f"? {title}: lemon approvals allow {approval_id} (or deny)")
+        elif step.action.kind == "approval":
+            self._line(f"{_MARKS[step.ok]} {title}: {one_line(step.message or 'answered')}")
         elif step.phase == "started":
             self._line(f"▸ {title}")
         else:

@@ -11,15 +11,13 @@ import typer
 
 from lemon_cli.errors import CliError, ExitCode
 from lemon_cli.render import JsonRenderer, Renderer, TextRenderer
-from lemon_cli.run_prompt import RunOptions, run_prompt
+from lemon_cli.run_prompt import RunOptions, run_prompt, send_prompt
 from lemon_cli.session_name import session_key_of, session_word
 from lemon_core.commands import CommandContext
 from lemon_core.ids import run_id
-from lemon_core.runs import RunRequest
+from lemon_core.runs import QUEUE_MODES, THINKING_LEVELS, RunRequest
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh")
 
 EPILOG = """Examples:
 
@@ -52,6 +50,17 @@ def run(
     cwd: Annotated[
         Path | None, typer.Option(help="The directory the agent works in [default: this one].")
     ] = None,
+    queue_mode: Annotated[
+        str, typer.Option(help=f"If the session is busy: {', '.join(QUEUE_MODES)}.")
+    ] = "collect",
+    approve: Annotated[
+        str | None,
+        typer.Option(help="ask or deny what a policy wants approved [default: ask on a terminal]."),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach/--wait", help="Print the run's id and leave; needs a server."),
+    ] = False,
     file: Annotated[Path | None, typer.Option(help="Read the prompt from a file.")] = None,
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds until the run is aborted.")
@@ -73,17 +82,26 @@ def run(
         raise CliError(
             f"--thinking {thinking!r}: use one of {', '.join(THINKING_LEVELS)}", ExitCode.USAGE
         )
+    if queue_mode not in QUEUE_MODES:
+        raise CliError(
+            f"--queue-mode {queue_mode!r}: use one of {', '.join(QUEUE_MODES)}", ExitCode.USAGE
+        )
+    if approve not in (None, "ask", "deny"):
+        raise CliError(f"--approve {approve!r}: use ask or deny", ExitCode.USAGE)
     key = session_key_of(session, agent)
     renderer: Renderer = (JsonRenderer if as_json else TextRenderer)(sys.stdout, sys.stderr)
     meta: dict[str, object] = {"auto_resume": True}
     if thinking is not None:
         meta["thinking_level"] = thinking
+    if detach and approve == "ask":
+        meta["approvals"] = "ask"
     request = RunRequest.normalize(
         {
             "run_id": run_id(),
             "session_key": key,
             "agent_id": agent,
             "prompt": text,
+            "queue_mode": queue_mode,
             "model": model,
             "cwd": str(_directory(cwd, context)),
             "meta": meta,
@@ -91,9 +109,12 @@ def run(
     )
     if session is None:
         renderer.note(f"session {session_word(key)} (continue with --session {session_word(key)})")
-    return anyio.run(
-        run_prompt, request, RunOptions(timeout_ms=int(timeout * 1000)), context, renderer
-    )
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    asks = approve == "ask" or (approve is None and terminal)
+    options = RunOptions(int(timeout * 1000), asks=asks, terminal=asks and terminal)
+    if detach:
+        return anyio.run(send_prompt, request, context, renderer)
+    return anyio.run(run_prompt, request, options, context, renderer)
 
 
 def _prompt(words: list[str], file: Path | None, context: CommandContext) -> str:

@@ -2,104 +2,71 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
-from typing import cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
-import anyio
 import typer
 
 from lemon_cli.errors import CliError, ExitCode
-from lemon_core.boot import boot
-from lemon_core.bridges import MODEL_INFO, ModelInfo
-from lemon_core.clock import SystemClock
+from lemon_cli.examples import examples
+from lemon_core.cli.base import command_context
 from lemon_core.commands import CommandContext
-from lemon_core.runtime import Runtime
-from lemon_core.state_lock import Holder, RuntimeBusy
-from lemon_core.version import __version__
+from lemon_core.profiles import PROFILE_VARIABLE
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-BUSY_WAIT_S = 60.0
-BUSY_POLL_S = 0.2
-# A run makes and drops some hundred objects and hardly a cycle: with Python's own threshold of 700
-# the search for cycles took a tenth of the server's time.
-GC_THRESHOLDS = (20_000, 20, 50)
 
-
-@app.command()
-def start(ctx: typer.Context) -> int:
+@app.command(epilog=examples("lemon start", "lemon start --debug"))
+def start(
+    ctx: typer.Context,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="The parts to run, such as runtime_min.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log much more.")] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", help="Print into this file; old ones stay beside a full one."),
+    ] = None,
+) -> int:
     """Run the Lemon server in the foreground: gateway and router in one process.
 
     It listens on Unix sockets of the state directory and on loopback for health. Ctrl-C or SIGTERM
     ends live runs and stops it within 5 seconds.
     """
-    context: CommandContext = ctx.obj
-    return anyio.run(_start, context)
+    import anyio
+
+    from lemon_cli.lifecycle import tighten
+    from lemon_cli.output_file import OutputFile
+    from lemon_cli.serving import serve
+
+    context = command_context(ctx)
+    _with_profile(context, profile)
+    if debug:
+        context = replace(context, environ={**context.environ, "LEMON_DEBUG": "1"})
+    output = None if log_file is None else OutputFile(context.cwd / log_file.expanduser())
+    if output is not None:
+        output.take()
+    tighten(context.paths)
+    return anyio.run(serve, context, output)
 
 
-async def _start(context: CommandContext) -> int:
-    deadline: float | None = None
-    while True:
-        try:
-            return await _serve(context)
-        except RuntimeBusy as exc:
-            if await _running(context, exc.holder):
-                return ExitCode.OK
-            if deadline is None:
-                deadline = anyio.current_time() + BUSY_WAIT_S
-                print(f"lemon: {exc}; waiting", file=sys.stderr, flush=True)
-            elif anyio.current_time() > deadline:
-                raise CliError(f"{exc} (waited {BUSY_WAIT_S:.0f} s)") from exc
-        # The lock has no event to wait for; this is the schedule of looking at it again.
-        await anyio.sleep(BUSY_POLL_S)
+def _with_profile(context: CommandContext, name: str | None) -> None:
+    """Go on when this is the profile; else begin again as a program with that one."""
+    if name is None or name == context.profile.name:
+        return
+    if context.environ.get(PROFILE_VARIABLE) == name:
+        raise CliError(
+            f"this installation has no profile {name!r}; this one is {context.profile.name}",
+            ExitCode.USAGE,
+        )
+    from lemon_cli.lifecycle import launcher
 
-
-async def _running(context: CommandContext, holder: Holder | None) -> bool:
-    from lemon_core.rpc.running import running  # grpc is heavy
-
-    if await running(context.paths, clock=SystemClock()) is None:
-        return False
-    process = "" if holder is None else f" (process {holder.pid})"
-    print(f"Lemon is running already{process}: lemon run talks to it.")
-    return True
-
-
-async def _serve(context: CommandContext) -> int:
-    """The server until a signal comes."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with boot(
-            context.profile,
-            cwd=context.cwd,
-            environ=context.environ,
-            paths=context.paths,
-            serve=True,
-        ) as runtime:
-            # What is there now stays until the end: the collector need not look at it again.
-            gc.freeze()
-            gc.set_threshold(*GC_THRESHOLDS)
-            print(await _banner(runtime), flush=True)
-            async for _ in signals:
-                print("Lemon is stopping.", flush=True)
-                break
-    print("Lemon has stopped.", flush=True)
-    return ExitCode.OK
-
-
-async def _banner(runtime: Runtime) -> str:
-    """What a person needs to know first: where it listens, which model answers, what to type."""
-    rows = list(runtime.listening.items())
-    info = cast("ModelInfo | None", runtime.capabilities.get(MODEL_INFO))
-    if info is not None:
-        rows.append(("model", await info.describe_default()))
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"Lemon {__version__} is running (process {os.getpid()})."]
-    lines += [f"  {name:<{width}}  {text}" for name, text in rows]
-    lines += [f"  {'warning':<{width}}  {text}" for text in runtime.warnings]
-    command = "lemon"
-    if runtime.environ.get("BUILD_WORKSPACE_DIRECTORY"):
-        command = "tools/bazelw run //apps/lemon_cli:lemon --"
-    lines.append(f'In another terminal: {command} run "Say hello"    (Ctrl-C stops the server)')
-    return "\n".join(lines)
+    # Which components there are is settled before a command runs.
+    os.execve(
+        sys.executable,
+        [*launcher(context.paths), *sys.argv[1:]],
+        {**context.environ, PROFILE_VARIABLE: name},
+    )

@@ -1,0 +1,1 @@
+"""`lemon chat`: a conversation in the terminal. Start with `conversation.py`."""

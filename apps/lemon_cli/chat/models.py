@@ -1,0 +1,24 @@
+"""Models by name, out of the catalogue: for completion, and how much context each has."""
+
+from __future__ import annotations
+
+from functools import cache
+
+
+@cache
+def model_names() -> tuple[str, ...]:
+    """Every model of the catalogue as `provider:id`; slow at the first call."""
+    from lemon_ai.catalog import Catalog, describe  # reads the whole catalogue
+
+    return tuple(f"{row.provider}:{row.id}" for row in describe(Catalog()))
+
+
+def model_window(model: str) -> int | None:
+    """The context window of `provider:id`, or of an id alone, in tokens; None when not known."""
+    from lemon_ai.catalog import Catalog  # not needed before a model has answered
+
+    provider, _, name = model.partition(":")
+    catalog = Catalog()
+    found = catalog.get_model(provider, name) if name else None
+    found = found or catalog.find_by_id(model)
+    return None if found is None else found.context_window
