@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,14 +37,22 @@ SHELL: Final[dict[str, Any]] = {
 
 
 @asynccontextmanager
-async def running_model(scratch: Path) -> AsyncIterator[str]:
-    """The model server for the block; its base URL. `ANSWER` is what it says without a script."""
+async def running_provider(scratch: Path, answer: Mapping[str, Any]) -> AsyncIterator[str]:
+    """A server of every wire API for the block; its origin. `answer` is what it says without a
+    script. Its files go into `scratch`, one server each."""
     script = scratch / "script.json"
-    document = {"default": ANSWER, "models": [MODEL], "keep_requests": False}
+    document = {"default": answer, "models": [MODEL], "keep_requests": False}
     await anyio.Path(script).write_bytes(orjson.dumps(document))
-    command = [sys.executable, "-m", "lemon_ai.testing.chat_server", "--script", str(script)]
+    command = [sys.executable, "-m", "lemon_ai.testing.provider_server", "--script", str(script)]
     async with running(command, ready="http://") as server:
         yield server.line.strip()
+
+
+@asynccontextmanager
+async def running_model(scratch: Path) -> AsyncIterator[str]:
+    """The model server for the block; its base URL. `ANSWER` is what it says without a script."""
+    async with running_provider(scratch, ANSWER) as origin:
+        yield f"{origin}/v1"
 
 
 class DirectModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -129,6 +131,13 @@ class Home:
             return await program.wait()
 
 
+async def document(home: Home, *words: str, code: int = 0) -> Any:
+    """The one JSON document that a command prints."""
+    ended = await home.lemon(*words, "--json")
+    assert ended.code == code, (words, ended)
+    return json.loads(ended.out)
+
+
 @asynccontextmanager
 async def user(**environ: str) -> AsyncIterator[Home]:
     """A user with an empty home, on ports nobody else uses."""
@@ -140,6 +149,7 @@ async def user(**environ: str) -> AsyncIterator[Home]:
                 "HOME": str(paths.home),
                 "PATH": os.environ["PATH"],
                 "LEMON_GATEWAY_HEALTH_PORT": "0",
+                "LEMON_ROUTER_HEALTH_PORT": "0",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **{k: v for k, v in os.environ.items() if k.startswith("RUNFILES")},
                 **environ,
@@ -147,9 +157,22 @@ async def user(**environ: str) -> AsyncIterator[Home]:
         )
 
 
+def scripted(home: Home, base_url: str) -> Home:
+    """The same user with the scripted model configured."""
+    environ = {**home.environ, "OPENAI_API_KEY": "test-key", "OPENAI_BASE_URL": base_url}
+    return Home(home.paths, environ)
+
+
 @asynccontextmanager
 async def model_server(script: Mapping[str, object], home: Path) -> AsyncIterator[str]:
-    """The scripted model in a process of its own; yields its base URL."""
+    """The scripted model in a process of its own; yields its base URL for chat completions."""
+    async with provider_server(script, home) as origin:
+        yield f"{origin}/v1"
+
+
+@asynccontextmanager
+async def provider_server(script: Mapping[str, object], home: Path) -> AsyncIterator[str]:
+    """A scripted server of every wire API in a process of its own; yields its origin."""
     import orjson  # only the fakes need it here
 
     path = home / "script.json"
@@ -157,7 +180,7 @@ async def model_server(script: Mapping[str, object], home: Path) -> AsyncIterato
     command: Sequence[str] = [
         sys.executable,
         "-m",
-        "lemon_ai.testing.chat_server",
+        "lemon_ai.testing.provider_server",
         "--script",
         str(path),
     ]
@@ -167,8 +190,8 @@ async def model_server(script: Mapping[str, object], home: Path) -> AsyncIterato
     try:
         assert process.stdout is not None
         with anyio.fail_after(START_S):
-            base_url = (await process.stdout.receive()).decode().strip()
-        yield base_url
+            origin = (await process.stdout.receive()).decode().strip()
+        yield origin
     finally:
         process.terminate()
         with anyio.CancelScope(shield=True):

@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 
-from tools.e2e.tests.stack import LEMON, Home, model_server, user
+from tools.e2e.tests.stack import LEMON, model_server, scripted, user
 
 pytestmark = pytest.mark.anyio
 
@@ -16,12 +16,6 @@ TOOL_TURN = {
     "tool_calls": [{"name": "write", "arguments": {"path": "hello.txt", "content": "hi"}}],
     "when": "create hello.txt",
 }
-
-
-def scripted(home: Home, base_url: str) -> Home:
-    """The same user with the scripted model configured."""
-    environ = {**home.environ, "OPENAI_API_KEY": "test-key", "OPENAI_BASE_URL": base_url}
-    return Home(home.paths, environ)
 
 
 async def test_a_prompt_runs_a_real_tool_and_the_file_is_there() -> None:
