@@ -76,6 +76,7 @@ class RunTranslator:
     def __init__(self, run_ref: str) -> None:
         self._run_ref = run_ref
         self._texts: list[str] = []
+        self._is_new_answer = True
         self._usage = UsageSum()
         self._last_answer: AssistantMessage | None = None
         self._tools: dict[str, Action] = {}
@@ -151,6 +152,7 @@ class RunTranslator:
         match event:
             case TextDelta(delta=text):
                 if text:
+                    text = self._set_off(text)
                     self._texts.append(text)
                     messages.append(EngineDelta(self._run_ref, text))
             case ThinkingStart(index=index):
@@ -168,11 +170,21 @@ class RunTranslator:
             case _:
                 pass
 
+    def _set_off(self, text: str) -> str:
+        """The text, as a paragraph of its own where it begins a further answer of the run."""
+        begins, self._is_new_answer = self._is_new_answer, False
+        if not begins or not self._texts:
+            return text
+        ends = "".join(self._texts[-2:])
+        missing = 2 - (len(ends) - len(ends.rstrip("\n")))
+        return "\n" * max(missing, 0) + text
+
     def _take_answer(self, message: AssistantMessage, messages: list[SinkMessage]) -> None:
         # A stream that broke off has not ended its blocks.
         messages += (block.completed(self._run_ref) for block in self._reasoning.values())
         self._reasoning.clear()
         self._last_answer = message
+        self._is_new_answer = True
         self._usage.add(message.usage)
 
     # -- tools -------------------------------------------------------------------------------

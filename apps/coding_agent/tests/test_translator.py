@@ -91,6 +91,16 @@ def test_visible_text_becomes_deltas_and_nothing_else_does() -> None:
     assert messages == [EngineDelta(REF, "he"), EngineDelta(REF, "llo")]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("I look.", "\n\nFound"), ("I look.\n", "\nFound"), ("\n\n", "Found")]
+)
+def test_a_further_answer_begins_a_paragraph_of_its_own(first: str, second: str) -> None:
+    translator = RunTranslator(REF)
+    events = [text(first), MessageEnd(answer(first)), text("Found"), text(" it.")]
+    deltas = [m.text for m in translator.translate(events) if isinstance(m, EngineDelta)]
+    assert deltas == [first, second, " it."]
+
+
 def test_the_answer_is_the_last_message_and_there_is_one_completion() -> None:
     translator = RunTranslator(REF)
     translator.translate(
