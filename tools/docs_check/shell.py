@@ -106,7 +106,7 @@ async def end(pid: int) -> None:
     """Ask a process to end, and make it end when it does not."""
     _signal(os.kill, pid, signal.SIGTERM)
     with anyio.move_on_after(STOP_LIMIT_S):
-        while _lives(pid):  # noqa: ASYNC110 - the shell's child is not ours to wait for
+        while lives(pid):  # noqa: ASYNC110 - the shell's child is not ours to wait for
             await anyio.sleep(_POLL_S)
         return
     _signal(os.kill, pid, signal.SIGKILL)
@@ -117,7 +117,8 @@ def _signal(send: Callable[[int, int], None], target: int, number: signal.Signal
         send(target, number)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
