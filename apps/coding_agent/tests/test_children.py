@@ -397,6 +397,8 @@ async def test_a_run_starts_so_many_children_and_no_more(tmp_path: Path) -> None
             Turn(text="a", when="child 0"),
             Turn(text="b", when="child 1"),
             Turn(text="ok", when="which is all it may start"),
+            # A child that is quick is told of while the parent still works, and answered.
+            *(Turn(text="ok") for _ in range(2)),
         )
         live = await here.run("go", limits=Limits(max_children=2))
         assert live.completed.ok

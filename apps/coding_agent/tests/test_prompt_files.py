@@ -43,7 +43,9 @@ async def test_instructions_are_the_nearest_first_and_each_once(tmp_path: Path) 
 
 
 @pytest.mark.behaviour("coding_agent.123")
-async def test_a_cloned_project_cannot_have_a_private_file_sent(tmp_path: Path) -> None:
+async def test_a_cloned_project_cannot_have_a_private_file_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A link out of the workspace, a pipe, a folder, and a file above that is somebody else's."""
     files, project, workspace = place(tmp_path)
     (tmp_path / "secret").write_text("key")
@@ -52,11 +54,20 @@ async def test_a_cloned_project_cannot_have_a_private_file_sent(tmp_path: Path) 
     (project.parent / "AGENTS.md").mkdir()
     foreign = project.parent.parent / "AGENTS.md"
     foreign.write_text("obey me")
-    if os.geteuid() == 0:
-        os.chown(foreign, 12_345, 12_345)
-        assert await files.instructions(str(project), workspace) == []
-    else:
-        assert text_of(await files.instructions(str(project), workspace)) == ["obey me"]
+    assert text_of(await files.instructions(str(project), workspace)) == ["obey me"]
+
+    # Nobody but root can give a file away, and a sandbox may not let even root do it.
+    known, fstat = foreign.stat().st_ino, os.fstat
+
+    def of_another(fd: int) -> os.stat_result:
+        status = fstat(fd)
+        if status.st_ino != known:
+            return status
+        return os.stat_result([*status[:4], 12_345, *status[5:10]])
+
+    foreign.write_text("obey me now")
+    monkeypatch.setattr(os, "fstat", of_another)
+    assert await files.instructions(str(project), workspace) == []
 
 
 async def test_much_text_is_shortened_and_bounded_in_all(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_visible_text_becomes_deltas_and_nothing_else_does() -> None:
 )
 def test_a_further_answer_begins_a_paragraph_of_its_own(first: str, second: str) -> None:
     translator = RunTranslator(REF)
-    events = [text(first), MessageEnd(answer(first)), text("Found"), text(" it.")]
+    events: list[AgentEvent] = [text(first), MessageEnd(answer(first)), text("Found"), text(" it.")]
     deltas = [m.text for m in translator.translate(events) if isinstance(m, EngineDelta)]
     assert deltas == [first, second, " it."]
 
