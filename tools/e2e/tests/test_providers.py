@@ -187,7 +187,7 @@ async def test_a_run_with_each_provider(case: Case) -> None:
     async with user() as home, provider_server(SCRIPT, home.paths.home) as origin:
         me = await configured(home, case.config, case.variables(origin))
         ended = await streamed(me, origin, case.model)
-        assert (ended.code, ended.out) == (0, "I write it. begun\nand done."), ended
+        assert (ended.code, ended.out) == (0, "I write it. \n\nbegun\nand done."), ended
         assert await anyio.Path(home.work / "hello.txt").read_text() == "hi"
         sent = await requests_at(origin)
         assert [request["api"] for request in sent] == [case.api] * 2
