@@ -10,7 +10,7 @@ import pytest
 from coding_agent.tests.harness import call, details, tool_env
 from coding_agent.tools import patch as patch_module
 from coding_agent.tools.file_access import delete_file
-from coding_agent.tools.patch import PATCH
+from coding_agent.tools.patch import PATCH, Step, apply_steps
 from coding_agent.tools.patch_text import apply_hunks, parse_patch
 from lemon_agent import ToolError
 from lemon_core.tool_policy import ToolPolicy
@@ -185,3 +185,24 @@ async def test_the_policy_holds(work: Path) -> None:
         await call(PATCH, tool_env(work, policy=small), patch_text=text)
     with pytest.raises(ToolError, match="read-only"):
         await call(PATCH, tool_env(work, read_only=True), patch_text=text)
+
+
+def test_a_file_that_cannot_be_taken_back_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [Step(tmp_path / name, name, None, name.encode()) for name in ("a", "b", "c")]
+
+    def broken(path: Path, shown: str) -> None:
+        raise OSError(5, "Input/output error", shown) if shown == "b" else ToolError("no")
+
+    content = patch_module._content
+
+    def look(path: Path, shown: str) -> bytes | None:
+        if shown == "c" or (shown == "b" and path.exists()):
+            broken(path, shown)
+        return content(path, shown)
+
+    monkeypatch.setattr(patch_module, "_content", look)
+    with pytest.raises(ToolError, match="no"):
+        apply_steps(steps)
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]

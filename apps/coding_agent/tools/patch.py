@@ -105,11 +105,12 @@ def apply_steps(steps: Sequence[Step]) -> None:
         for step in steps:
             _do(step.path, step.shown, step.before, step.after)
             done.append(step)
-    except BaseException:
+    except BaseException:  # whatever ended it, half a patch must not stay
         for step in reversed(done):
             try:
                 _do(step.path, step.shown, step.after, step.before)
-            except ToolError as exc:
+            # One file that cannot be taken back must not keep the others from it.
+            except (ToolError, OSError) as exc:
                 log.error("patch.not_taken_back", path=str(step.path), reason=str(exc))
         raise
 
