@@ -36,7 +36,8 @@ def _pypi_repository_impl(ctx):
     ctx.report_progress("splitting the installed packages")
     split = ctx.execute(
         [python, ctx.path(ctx.attr._split), "site", "."],
-        environment = environment,
+        # With a fixed seed the bytecode, and with it each archive, is the same in every clone.
+        environment = environment | {"PYTHONHASHSEED": "0"},
         timeout = 600,
     )
     if split.return_code != 0:
