@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lemon_agent.events import BudgetReason, LoopBudgetExhausted
-from lemon_agent.types import Budget
+from lemon_agent.types import Budget, Spent
 from lemon_ai import AssistantMessage, Usage
 
 
@@ -28,13 +29,20 @@ class Tally:
             if usage.cost is not None:
                 self.cost_usd += usage.cost.total
 
-    def spent(self, budget: Budget | None) -> LoopBudgetExhausted | None:
-        """The first limit that is reached, or None."""
+    def spent(
+        self, budget: Budget | None, elsewhere: Callable[[], Spent] | None = None
+    ) -> LoopBudgetExhausted | None:
+        """The first limit that is reached, also with what was used `elsewhere`, or None."""
         if budget is None:
             return None
+        others = Spent() if elsewhere is None else elsewhere()
         checks: tuple[tuple[BudgetReason, float | None, float], ...] = (
-            ("max_tokens_exhausted", budget.max_tokens, self.tokens),
-            ("max_cost_usd_exhausted", budget.max_cost_usd, self.cost_usd),
+            ("max_tokens_exhausted", budget.max_tokens, self.tokens + others.tokens),
+            (
+                "max_cost_usd_exhausted",
+                budget.max_cost_usd,
+                self.cost_usd + others.cost_usd,
+            ),
             ("max_tool_calls_exhausted", budget.max_tool_calls, self.tool_calls),
         )
         for reason, limit, used in checks:

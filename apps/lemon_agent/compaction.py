@@ -7,7 +7,6 @@ builds the agent supplies the summary and the storing (`Compaction`), and has no
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -285,20 +284,11 @@ def _size(run: RunRecord) -> int:
 
 
 def _fixed_chars(run: RunRecord) -> int:
-    return len(run.system_prompt) + _schema_chars(run)
-
-
-def _schema_chars(run: RunRecord) -> int:
-    if run.schema_chars is None:
-        run.schema_chars = sum(
-            len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
-            for tool in run.snapshot.tools
-        )
-    return run.schema_chars
+    return len(run.system_prompt) + run.snapshot.chars
 
 
 def _too_large(run: RunRecord, compaction: Compaction, tokens: int) -> ContextTooLarge:
-    part = largest_part(run.messages, run.system_prompt, _schema_chars(run))
+    part = largest_part(run.messages, run.system_prompt, run.snapshot.chars)
     return ContextTooLarge(
         f"the conversation of about {tokens} tokens does not fit the window of "
         f"{compaction.context_window} and cannot be shortened further: {part}"

@@ -94,7 +94,7 @@ async def _drive(run: RunRecord, prompts: Sequence[AgentMessage]) -> None:
     pending = _drain_steering(run)
     while True:
         _deliver(run, pending)
-        if spent := run.tally.spent(run.config.budget):
+        if spent := run.tally.spent(run.config.budget, run.config.spent_elsewhere):
             _stop_spent(run, spent)
             return
         step = await _turn(run)

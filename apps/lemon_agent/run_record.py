@@ -29,9 +29,8 @@ Emit = Callable[[AgentEvent], None]
 class RunRecord:
     """`messages` is what the model is shown, `new_messages` what this run added to the history.
 
-    `useless_passes` counts compactions in a row that saved next to nothing, `schema_chars` is the
-    size of the tool schemas once it was asked for. `background` holds the tasks of tool calls; the
-    run's end waits for it.
+    `useless_passes` counts compactions in a row that saved next to nothing. `background` holds the
+    tasks of tool calls; the run's end waits for it.
     """
 
     config: LoopConfig
@@ -48,7 +47,6 @@ class RunRecord:
     guard: LoopGuard = field(default_factory=LoopGuard)
     tool_turns: int = 0
     useless_passes: int = 0
-    schema_chars: int | None = None
     ended: bool = False
     # The model that answered last, when it is not the configured one.
     stand_in: str | None = None

@@ -8,6 +8,7 @@ fingerprint, the compiled validators), so a caller that runs the same tools agai
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ToolSchemaSnapshot:
-    """`fingerprint` is of name, description and parameters, in order; `id` is unique."""
+    """`fingerprint` is of name, description and parameters, in order; `id` is unique. `chars` is
+    what a model is shown of the tools, in characters."""
 
     id: str
     tools: tuple[Tool, ...]
     tool_names: tuple[str, ...]
     fingerprint: str
     created_at_ms: int
+    chars: int
     validators: dict[str, Validator] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -48,7 +51,12 @@ class ToolSchemaSnapshot:
             tool_names=names,
             fingerprint=fingerprint,
             created_at_ms=now_ms(),
+            chars=sum(map(_chars, shown)),
         )
+
+
+def _chars(tool: Tool) -> int:
+    return len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
 
 
 def _fingerprint(tools: Sequence[Tool]) -> str:

@@ -123,6 +123,13 @@ class AgentTool:
     label: str = ""
     exclusive: bool = False
 
+    def executing(self, execute: ToolExecute) -> AgentTool:
+        """The same tool to the model, with another body."""
+        # Not `dataclasses.replace`, which costs several times as much: every run wraps its tools.
+        return AgentTool(
+            self.name, self.description, self.parameters, execute, self.label, self.exclusive
+        )
+
 
 # -- context and configuration ---------------------------------------------------------------
 
@@ -147,6 +154,14 @@ class Budget:
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     max_tool_calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What model calls used."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
 
 
 StreamFn = Callable[[Model, Context, StreamOptions], EventStream]
@@ -187,6 +202,8 @@ class LoopConfig:
     `max_tool_concurrency` bounds the tool calls of one turn that run at once.
     `tool_schema_snapshot`: pass the one of your `SchemaCache`, so that schemas are serialised once
     per configuration and not once per run; it must be of the context's tools.
+    `spent_elsewhere` is asked before each model call for what others have used on the run's behalf:
+    the budget counts it too.
     `cwd` and `run` are handed to the tools untouched. `watch` sees what happens, for telemetry.
     """
 
@@ -201,6 +218,7 @@ class LoopConfig:
     max_tool_turns: int | None = 25
     compact: Compaction | None = None
     budget: Budget | None = None
+    spent_elsewhere: Callable[[], Spent] | None = None
     max_tool_concurrency: int | None = None
     tool_timeout_ms: int | None = None
     tool_schema_snapshot: ToolSchemaSnapshot | None = None

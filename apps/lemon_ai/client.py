@@ -258,6 +258,20 @@ class Client:
             model = model.model_copy(update={"base_url": base_url})
         return base_url, resolve_api_key(model, options, self._env)
 
+    def offer_adapter(self, api: str, adapter: Adapter) -> None:
+        """Have `adapter` speak a wire API of its own from the next call on.
+
+        Raises ValueError for an API that is built in.
+        """
+        if api in APIS:
+            raise ValueError(f"the API {api} is built in")
+        self._adapters[api] = adapter
+
+    def withdraw_adapter(self, api: str) -> None:
+        """Take back what `offer_adapter` gave; calls under way end as they are."""
+        if api not in APIS:
+            self._adapters.pop(api, None)
+
     def _adapter(self, api: str) -> Adapter:
         adapter = self._adapters.get(api) or builtin_adapter(api)
         if adapter is None:

@@ -19,6 +19,8 @@ from lemon_agent.runtime.secret_cache import SecretCache, SecretStore
 from lemon_agent.runtime.settings import ModelSettings
 from lemon_agent.runtime.status import ProviderStatus, provider_states
 from lemon_ai import AIError, Catalog, Client, Context, EventStream, Model, StreamOptions
+from lemon_ai.adapters.base import Adapter
+from lemon_ai.adapters.registry import APIS
 from lemon_core.clock import Clock, SystemClock
 from lemon_core.config.model import Defaults
 from lemon_core.config.model import Provider as ProviderConfig
@@ -171,6 +173,23 @@ class ModelRuntime:
         if options.api_key is not None or found[0].api_key is None:
             return filled
         return filled.model_copy(update={"api_key": SecretStr(found[0].api_key)})
+
+    # -- wire APIs ---------------------------------------------------------------------------
+
+    def has_builtin_api(self, api: str) -> bool:
+        """Whether lemon_ai speaks this wire API by itself."""
+        return api in APIS
+
+    def offer_api(self, api: str, adapter: Adapter) -> None:
+        """Have `adapter` speak a wire API that a `[providers.<name>]` block may name as its `api`.
+
+        Raises ValueError for one that is built in.
+        """
+        self._client.offer_adapter(api, adapter)
+
+    def withdraw_api(self, api: str) -> None:
+        """Take back what `offer_api` gave."""
+        self._client.withdraw_adapter(api)
 
     # -- inside ------------------------------------------------------------------------------
 

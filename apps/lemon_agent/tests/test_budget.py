@@ -1,5 +1,6 @@
 from lemon_agent import Budget, LoopBudgetExhausted
 from lemon_agent.budget import Tally
+from lemon_agent.types import Spent
 from lemon_ai import AssistantMessage, Cost, Usage
 
 
@@ -25,4 +26,16 @@ def test_a_limit_is_spent_once_it_is_reached() -> None:
     )
     assert tally.spent(Budget(max_tool_calls=1)) == LoopBudgetExhausted(
         "max_tool_calls_exhausted", 1, 2
+    )
+
+
+def test_what_others_used_on_its_behalf_counts_too() -> None:
+    tally = Tally(tokens=15, cost_usd=0.5)
+    budget = Budget(max_tokens=20, max_cost_usd=1)
+    assert tally.spent(budget, lambda: Spent(4, 0.4)) is None
+    assert tally.spent(budget, lambda: Spent(5)) == LoopBudgetExhausted(
+        "max_tokens_exhausted", 20, 20
+    )
+    assert tally.spent(budget, lambda: Spent(0, 0.5)) == LoopBudgetExhausted(
+        "max_cost_usd_exhausted", 1, 1.0
     )

@@ -43,3 +43,10 @@ def test_the_cache_forgets_what_was_used_longest_ago() -> None:
     cache.snapshot([make_tool("c")])
     assert cache.snapshot([make_tool("a")]) is first
     assert cache.snapshot([make_tool("b")]) is not second
+
+
+def test_a_snapshot_knows_how_much_it_shows_a_model() -> None:
+    one, two = make_tool("one"), make_tool("second")
+    both = ToolSchemaSnapshot.of([one, two])
+    apart = ToolSchemaSnapshot.of([one]).chars + ToolSchemaSnapshot.of([two]).chars
+    assert both.chars == apart > len("one" + "second")

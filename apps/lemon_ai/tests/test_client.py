@@ -330,3 +330,18 @@ async def test_many_streams_at_once_stay_apart(server: FakeChatServer, client: C
             for name in names:
                 tasks.start_soon(ask, name)
     assert answers == {name: f"answer to {name}" for name in names}
+
+
+async def test_an_api_can_be_offered_and_taken_back() -> None:
+    """Specification lemon_ai 2: the registry of adapters by API; a built-in one stays."""
+    async with Client(env={}) as client:
+        model = scripted_model()
+        with pytest.raises(UnknownApiError):
+            await client.complete(model, HELLO)
+        client.offer_adapter("scripted", ScriptedAdapter([Turn(text="offered")]))
+        assert get_text(await client.complete(model, HELLO)) == "offered"
+        client.withdraw_adapter("scripted")
+        with pytest.raises(UnknownApiError):
+            await client.complete(model, HELLO)
+        with pytest.raises(ValueError, match="is built in"):
+            client.offer_adapter("openai_completions", ScriptedAdapter())
