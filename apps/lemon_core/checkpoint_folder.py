@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +29,7 @@ from lemon_core.checkpoint_errors import (
     CheckpointRefused,
 )
 from lemon_core.checkpoint_files import FileState, Place
+from lemon_core.checkpoint_listing import CHECKPOINT_ID, Listing, Stored, on_disk, scan
 from lemon_core.private_files import open_new, sync_folder
 
 MAX_BYTES: Final = 1 << 30
@@ -39,8 +39,6 @@ WARN_SHARE: Final = 0.8
 CheckpointKind = Literal["state", "filesystem"]
 
 _VERSION: Final = 1
-_ID: Final = re.compile(r"chk_[0-9a-f]{16}")
-_BLOCK: Final = 4_096
 _ENTRY_OVERHEAD: Final = 1_024
 
 
@@ -70,18 +68,12 @@ class FolderUsage:
         return self.used_bytes >= self.max_bytes * WARN_SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    path: Path
-    order: int
-    size: int
-
-
 class CheckpointFolder:
     """Reads and writes the files; at most `max_bytes` in all, the oldest go first."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.max_bytes = path, max_bytes
+        self._known = Listing(path)
 
     def write(
         self,
@@ -96,8 +88,8 @@ class CheckpointFolder:
         Raises `CheckpointRefused` when it alone is over the cap, which removes nothing, and
         `CheckpointError`. What `files` raises goes through; nothing is left of the attempt.
         """
-        with self._locked(), _told(self.path):
-            self._tidy()
+        with self._locked() as lock, _told(self.path):
+            self._look(lock)
             self._require_fits(expected_bytes)
             beside = self.path / f".{header.id}.tmp"
             try:
@@ -112,41 +104,45 @@ class CheckpointFolder:
                             room = size
                         file.write(line)
                     file.flush()
-                    newest = max((stored.order for stored in self._stored()), default=0)
-                    order = max(time.time_ns(), newest + 1)
+                    order = max(time.time_ns(), self._known.newest + 1)
                     os.utime(file.fileno(), ns=(order, order))
                     os.fsync(file.fileno())
+                    written = Stored(order, self._file(header.id).name, on_disk(file.tell()))
                 os.replace(beside, self._file(header.id))
                 sync_folder(self.path)
             except BaseException:
                 beside.unlink(missing_ok=True)
+                self._known.forget()
                 raise
-            return self._usage()
+            self._known.add(written)
+            self._known.keep(lock)
+            return self._known_usage()
 
     def tidy(self) -> FolderUsage:
         """Remove what a crash left and what is over the cap; makes no folder."""
         if not self.path.is_dir():
             return FolderUsage(0, 0, self.max_bytes)
-        with self._locked(), _told(self.path):
-            self._tidy()
+        with self._locked() as lock, _told(self.path):
+            self._known.forget()
+            self._look(lock)
             self._make_room(0)
-            return self._usage()
+            self._known.keep(lock)
+            return self._known_usage()
 
     def usage(self) -> FolderUsage:
         """How full the folder is."""
         with _told(self.path):
-            return self._usage()
+            stored = scan(self.path)
+        return FolderUsage(len(stored), sum(one.size for one in stored), self.max_bytes)
 
     def headers(self, session_id: str | None = None) -> tuple[Checkpoint, ...]:
         """The checkpoints (of one session), newest first; damaged files are passed over."""
         found = []
         with _told(self.path):
-            for stored in reversed(self._stored()):
-                with (
-                    suppress(CheckpointDamaged, FileNotFoundError),
-                    open(stored.path, "rb") as file,
-                ):
-                    header = _read_header(file, stored.path)
+            for stored in reversed(scan(self.path)):
+                path = self.path / stored.name
+                with suppress(CheckpointDamaged, FileNotFoundError), open(path, "rb") as file:
+                    header = _read_header(file, path)
                     if session_id in (None, header.session_id):
                         found.append(header)
         return tuple(found)
@@ -187,18 +183,20 @@ class CheckpointFolder:
         paths = [self._file(checkpoint_id) for checkpoint_id in checkpoint_ids]
         if not self.path.is_dir():
             return ()
-        with self._locked(), _told(self.path):
+        with self._locked() as lock, _told(self.path):
             gone = []
             for path in paths:
                 with suppress(FileNotFoundError):
                     path.unlink()
                     gone.append(path.stem)
             sync_folder(self.path)
+            self._known.keep(lock)
+            self._known.forget()
         return tuple(gone)
 
     def _file(self, checkpoint_id: str) -> Path:
         # An id becomes a path here and nowhere else.
-        if not _ID.fullmatch(checkpoint_id):
+        if not CHECKPOINT_ID.fullmatch(checkpoint_id):
             raise CheckpointRefused(f"{checkpoint_id!r:.60} is no checkpoint id")
         return self.path / f"{checkpoint_id}.json"
 
@@ -214,7 +212,7 @@ class CheckpointFolder:
             yield file
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[int]:
         with _told(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -223,47 +221,32 @@ class CheckpointFolder:
             fd = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            yield fd
         finally:
             os.close(fd)
 
-    def _stored(self) -> list[_Stored]:
-        """All checkpoints, oldest first."""
-        found = []
-        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            for entry in entries:
-                name, _, ending = entry.name.partition(".")
-                if ending == "json" and _ID.fullmatch(name):
-                    with suppress(FileNotFoundError):  # a reader holds no lock
-                        info = entry.stat(follow_symlinks=False)
-                        found.append(
-                            _Stored(Path(entry.path), info.st_mtime_ns, _on_disk(info.st_size))
-                        )
-        return sorted(found, key=lambda stored: (stored.order, stored.path.name))
+    def _look(self, lock: int) -> None:
+        """Know what is there. A process that died has left its temporary file as a change."""
+        if self._known.look(lock):
+            for left in self.path.glob(".chk_*.tmp"):
+                left.unlink(missing_ok=True)
 
-    def _usage(self) -> FolderUsage:
-        stored = self._stored()
-        return FolderUsage(len(stored), sum(one.size for one in stored), self.max_bytes)
-
-    def _tidy(self) -> None:
-        for left in self.path.glob(".chk_*.tmp"):
-            left.unlink(missing_ok=True)
+    def _known_usage(self) -> FolderUsage:
+        return FolderUsage(len(self._known), self._known.used_bytes, self.max_bytes)
 
     def _require_fits(self, size: int) -> None:
-        if _on_disk(size) > self.max_bytes:
+        if on_disk(size) > self.max_bytes:
             raise CheckpointRefused(
                 f"these files need more than the {self.max_bytes} bytes of {self.path}"
             )
 
     def _make_room(self, size: int) -> None:
         """Remove the oldest until `size` more bytes fit; unlinking needs no room itself."""
-        stored = self._stored()
-        over = sum(one.size for one in stored) + _on_disk(size) - self.max_bytes
-        for one in stored:
-            if over <= 0:
+        while self._known.used_bytes + on_disk(size) > self.max_bytes:
+            oldest = self._known.pop_oldest()
+            if oldest is None:
                 return
-            one.path.unlink(missing_ok=True)
-            over -= one.size
+            (self.path / oldest.name).unlink(missing_ok=True)
 
 
 def expected_bytes(sizes: Iterable[int]) -> int:
@@ -326,10 +309,6 @@ def _json(text: bytes, path: Path) -> object:
         return json.loads(text)
     except ValueError as exc:
         raise CheckpointDamaged(f"{path} is damaged") from exc
-
-
-def _on_disk(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
 
 
 @contextmanager

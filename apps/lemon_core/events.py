@@ -231,6 +231,7 @@ def registry() -> Mapping[str, type[Payload]]:
         "config_reloaded": system.ConfigReloaded,
         "config_reload_failed": system.ConfigReloadFailed,
         "secret_changed": system.SecretChanged,
+        "session_reset": system.SessionReset,
         "talk_mode_changed": system.TalkModeChanged,
         **dict.fromkeys(GOAL_EVENTS, automation.GoalChanged),
         "routing_feedback": system.RoutingFeedback,

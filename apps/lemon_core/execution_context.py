@@ -163,6 +163,12 @@ class ExecutionContext(BaseModel):
         context = self.model_dump(mode="json")
         return {"v": WIRE_VERSION, "context": context, "digest": _digest(context)}
 
+    def to_wire_json(self) -> bytes:
+        """`to_wire` as UTF-8 JSON, written only once."""
+        context = canonical_json(self.model_dump(mode="json"))
+        digest = hashlib.sha256(context).hexdigest()
+        return b'{"v":%d,"context":%s,"digest":"%s"}' % (WIRE_VERSION, context, digest.encode())
+
     @classmethod
     def from_wire(
         cls,

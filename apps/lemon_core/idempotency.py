@@ -203,6 +203,18 @@ class Idempotency:
             if await self._swap(scope, key, value, asdict(taken)):
                 return _reserved(scope, key, taken)
 
+    async def look(self, scope: str, key: str) -> Reservation | None:
+        """How far the work under the key has got, taking nothing; None when nobody has reserved it.
+
+        A lease that has run out reads as `Pending` too.
+        """
+        value = await self._load(scope, key)
+        if value is ABSENT:
+            return None
+        lease = _lease(scope, key, value)
+        found = _answer(lease, self._clock.now_ms())
+        return Pending(lease.run_id or "", lease.receipt) if found is None else found
+
     async def advance(
         self, reservation: Reserved, state: ReservationState, receipt: Receipt | None = None
     ) -> None:
@@ -234,6 +246,19 @@ class Idempotency:
             if lease.state != "pending":
                 raise ValueError(f"a {lease.state} reservation is not released")
             if await self._swap(reservation.scope, reservation.key, value, ABSENT):
+                return
+
+    async def let_go(self, reservation: Reserved) -> None:
+        """End the lease now: the next caller takes the work over, under the run id that it has.
+
+        For an owner that cannot go on and does not know what the one before it has done. Raises
+        `LeaseLost`.
+        """
+        while True:
+            value, lease = await self._owned(reservation)
+            now = self._clock.now_ms()
+            ended = replace(lease, lease_expires_at_ms=now, updated_at_ms=now)
+            if await self._swap(reservation.scope, reservation.key, value, asdict(ended)):
                 return
 
     async def sweep(self) -> int:

@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Final, Literal, get_args
 
 import anyio
@@ -88,6 +88,8 @@ class Introspection:
         self._queue: deque[PutValue] = deque()
         self._behind = WriteBehind(self._write, clock, event="introspection.not_written")
         self._dropped = 0
+        # One draw for all ids: a system call for each would cost more than the rest of a record.
+        self._id_prefix, self._id_number = os.urandom(10).hex(), count()
 
     def record(
         self,
@@ -113,7 +115,8 @@ class Introspection:
         if len(self._queue) >= self._max_queued:
             self._dropped += 1
             return None
-        event_id, ts_ms = f"evt_{os.urandom(16).hex()}", self._clock.now_ms()
+        event_id = f"evt_{self._id_prefix}{next(self._id_number):012x}"
+        ts_ms = self._clock.now_ms()
         # A plain map of what is set, and not the dataclass: this is paid several times per run.
         entry: dict[str, object] = {"event_id": event_id, "ts_ms": ts_ms, "event_type": event_type}
         entry["payload"] = redact(payload, keep_arguments=keep_arguments) if payload else {}

@@ -2,9 +2,10 @@
 
 Per run, events are numbered from 1 without gaps. While a run lives, and for a while after its end,
 a subscriber can go on after any number: with the single events where they are still held, else with
-one snapshot that stands for them. Memory is bounded per run and in all. What gives way first are
-single events of ended runs, then ended runs as a whole, then single events of live ones, then the
-details of their actions. The texts of live runs always stay.
+one snapshot that stands for them. Memory is bounded per run and in all, and ended runs have smaller
+bounds of their own. What gives way first are single events of ended runs, then ended runs as a
+whole, then single events of live ones, then the details of their actions. The texts of live runs
+always stay.
 
 Nothing here is thread-safe; everything happens on the event loop.
 """
@@ -50,6 +51,11 @@ class JournalLimits:
     max_bytes: int = 8 * MIB
     total_max_bytes: int = 64 * MIB
     retention_ms: int = 600_000
+    ended_max_runs: int = 300
+    """How many ended runs are held; for older ones the store answers."""
+    ended_max_bytes: int = 4 * MIB
+    """What those may take that still hold single events: nearly always a snapshot serves whoever
+    comes after the end as well, and it is a tenth of the size."""
 
     @classmethod
     def of_section(cls, section: RpcSection) -> JournalLimits:
@@ -90,7 +96,8 @@ class Journal:
         self._runs: dict[str, RunJournal] = {}
         self._live: dict[str, None] = {}
         self._ended_at: dict[str, int] = {}  # in the order of their ends
-        self._whole: dict[str, None] = {}  # ended runs that still hold single events
+        self._whole: dict[str, int] = {}  # bytes of ended runs that still hold single events
+        self._whole_bytes = 0
         self._followers: dict[str, dict[Follower, None]] = {}
 
     # --- writing ---
@@ -136,15 +143,16 @@ class Journal:
         run.phase = run.phase if phase is None else phase
         run.started_at_ms = run.started_at_ms if started_at_ms is None else started_at_ms
 
-    def append(self, run_id: str, event: Event) -> Event:
-        """Number `event` as the run's next one and hold it; returns the numbered event.
+    def append(self, run_id: str, event: Event, **facts: object) -> Event:
+        """Number `event` as the run's next one and hold it; returns the numbered event, whose meta
+        has `facts` too.
 
         Raises `KeyError` for a run that is not open and `ValueError` after a terminal event.
         """
         run = self._runs[run_id]
         if run.terminal is not None:
             raise ValueError(f"run {run_id} is over: no {event.type} can follow")
-        meta = {**event.meta, "event_seq": run.last_seq + 1}
+        meta = {**event.meta, **facts, "event_seq": run.last_seq + 1}
         numbered = Event(event.type, event.ts_ms, event.payload, meta)
         limits = self._limits
         before = run.bytes
@@ -153,13 +161,22 @@ class Journal:
             self._fit_run(run)
         self.total_bytes += run.bytes - before
         if event.type in TERMINAL_TYPES:
-            del self._live[run_id]
-            self._ended_at[run_id] = self._clock.monotonic_ms()
-            self._whole[run_id] = None
+            self._end(run_id, run)
         if self.total_bytes > limits.total_max_bytes:
             self._fit_total()
         self._wake(run_id)
         return numbered
+
+    def _end(self, run_id: str, run: RunJournal) -> None:
+        del self._live[run_id]
+        self._ended_at[run_id] = self._clock.monotonic_ms()
+        self._whole[run_id] = run.bytes
+        self._whole_bytes += run.bytes
+        # The run that has just ended keeps its events: its subscribers are about to read them.
+        while self._whole_bytes > self._limits.ended_max_bytes and len(self._whole) > 1:
+            self._fold_oldest_ended()
+        while len(self._ended_at) > max(1, self._limits.ended_max_runs):
+            self._drop(next(iter(self._ended_at)))
 
     def close_run(self, run_id: str) -> None:
         """Forget a run at once, for one that was never taken; only its subscribers are told."""
@@ -167,8 +184,9 @@ class Journal:
         if run is None:
             return
         self.total_bytes -= run.bytes
-        for index in (self._live, self._ended_at, self._whole):
+        for index in (self._live, self._ended_at):
             index.pop(run_id, None)
+        self._whole_bytes -= self._whole.pop(run_id, 0)
         self._wake(run_id)
 
     # --- reading ---
@@ -249,9 +267,7 @@ class Journal:
     def _fit_total(self) -> None:
         limit = self._limits.total_max_bytes
         while self.total_bytes > limit and self._whole:
-            run_id = next(iter(self._whole))
-            del self._whole[run_id]
-            self._fold_all(self._runs[run_id])
+            self._fold_oldest_ended()
         while self.total_bytes > limit and self._ended_at:
             self._drop(next(iter(self._ended_at)))
         if self.total_bytes > limit:
@@ -269,6 +285,11 @@ class Journal:
             before = run.bytes
             run.drop_details(self.total_bytes - limit)
             self.total_bytes += run.bytes - before
+
+    def _fold_oldest_ended(self) -> None:
+        run_id = next(iter(self._whole))
+        self._whole_bytes -= self._whole.pop(run_id)
+        self._fold_all(self._runs[run_id])
 
     def _fold_all(self, run: RunJournal) -> None:
         before = run.bytes

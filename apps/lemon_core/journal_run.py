@@ -27,6 +27,8 @@ from lemon_core.events import (
     RunAbsorbed,
     RunCompleted,
     RunFailed,
+    RunPhaseChanged,
+    RunStarted,
 )
 from lemon_core.resume import ResumeToken
 
@@ -41,15 +43,18 @@ _VALUE_BYTES = 64
 
 def size_of(value: object) -> int:
     """About how many bytes `value` keeps alive; shared parts count each time."""
-    if isinstance(value, str | bytes):
+    kind = type(value)
+    if kind is str or kind is bytes:
         return sys.getsizeof(value)
-    if isinstance(value, Mapping):
+    if value is None or kind is int or kind is bool:
+        return _VALUE_BYTES
+    if isinstance(value, dict | Mapping):
         return _VALUE_BYTES + sum(size_of(key) + size_of(item) for key, item in value.items())
     if isinstance(value, list | tuple):
         return _VALUE_BYTES + sum(map(size_of, value))
     if isinstance(value, BaseModel):
         return _VALUE_BYTES + sum(map(size_of, value.__dict__.values()))
-    return _VALUE_BYTES
+    return sys.getsizeof(value) if isinstance(value, str | bytes) else _VALUE_BYTES
 
 
 def event_bytes(event: Event) -> int:
@@ -57,6 +62,8 @@ def event_bytes(event: Event) -> int:
     payload = event.payload
     if isinstance(payload, Delta):
         return _EVENT_BYTES + sys.getsizeof(payload.text)
+    if isinstance(payload, RunPhaseChanged | RunStarted):
+        return _EVENT_BYTES  # names and ids, which are counted already
     return _EVENT_BYTES + size_of(payload)
 
 
@@ -215,6 +222,8 @@ class RunJournal:
         before = self.fold.bytes
         for event in self.events[:count]:
             self.fold.add(event)
+        if self.terminal is not None:
+            self.fold.texts = ["".join(self.fold.texts)]  # nothing is added any more
         self.bytes += self.fold.bytes - before - sum(self.sizes[:count])
         del self.events[:count], self.sizes[:count]
 

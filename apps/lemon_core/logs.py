@@ -2,7 +2,8 @@
 
 `get_logger` and the level check cost nothing and import nothing: the standard library's logger tree
 `lemon` carries the lines, so levels, handlers and capture work as everybody knows them. structlog,
-whose import takes about 60 ms, is loaded when the first visible line is rendered.
+whose import takes 100 ms and 5 MiB, is loaded when a line needs it: one with colours, with a
+traceback, or as JSON. The plain ones of a server are written here, in the same form.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 ROOT = "lemon"
 LogFormat = Literal["console", "json"]
+# Text with one of these is shown with quotation marks.
+_QUOTED = frozenset(" \t=\r\n\"'")
 LEVELS: Mapping[str, int] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -61,7 +65,11 @@ class Logger:
         target = logging.getLogger(self.name)
         if target.isEnabledFor(level):
             extra = {"lemon_fields": {**self.fields, **fields}}
-            target.log(level, event, exc_info=traceback, extra=extra)
+            exc_info = sys.exc_info() if traceback else None
+            # Not `log`, which looks for the caller's line: no line of ours shows it.
+            target.handle(
+                target.makeRecord(target.name, level, "", 0, event, (), exc_info, extra=extra)
+            )
 
 
 def get_logger(name: str) -> Logger:
@@ -79,6 +87,12 @@ class StructlogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, or several with a traceback."""
+        if self._form == "console" and not (self._colors or record.exc_info or record.stack_info):
+            return plain_line(record)
+        return self.rendered(record)
+
+    def rendered(self, record: logging.LogRecord) -> str:
+        """The line as structlog renders it."""
         if self._formatter is None:
             self._formatter = self._build()
         return self._formatter.format(record)
@@ -110,6 +124,21 @@ class StructlogFormatter(logging.Formatter):
             ],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
         )
+
+
+def plain_line(record: logging.LogRecord) -> str:
+    """The line that structlog's console renderer gives without colours."""
+    fields: Mapping[str, object] = getattr(record, "lemon_fields", {})
+    when = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None).isoformat()
+    name = record.name.removeprefix(f"{ROOT}.")
+    head = f"{when}Z [{record.levelname.lower():<9}] {record.getMessage():<30} [{name}]"
+    return " ".join((head, *(f"{key}={_shown(fields[key])}" for key in sorted(fields))))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str) and _QUOTED.isdisjoint(value):
+        return value
+    return repr(value)
 
 
 def configure(

@@ -17,9 +17,6 @@ from typing import Final
 
 from lemon_core.commands import CommandSpec
 from lemon_core.errors import LemonError
-from lemon_core.logs import get_logger
-
-log = get_logger("lemon_core.profiles")
 
 PROFILE_VARIABLE: Final = "LEMON_RUNTIME_PROFILE"
 _KEYS: Final = frozenset(
@@ -152,6 +149,9 @@ def choose_profile(
         known = ", ".join(profile_names(folder)) or "none"
         raise ProfileError(name, f"no such profile in {folder}; there are: {known}")
     if wanted:
+        from lemon_core.logs import get_logger  # `lemon --version` reads a profile and logs nothing
+
+        log = get_logger("lemon_core.profiles")
         log.warning("profile.unknown", variable=PROFILE_VARIABLE, name=wanted, using=default)
     return load_profile(folder / f"{default}.toml")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import socket
@@ -60,9 +61,21 @@ class BuildInfo:
     dirty: bool | None = None
 
 
-def build_info(*, channel: str = "stable", root: Path | None = None) -> BuildInfo:
-    """This build; `root` (of a source tree) is asked for its git facts, which runs git."""
-    info = BuildInfo(__version__, platform.python_version(), platform.platform(), channel)
+def build_info(
+    *, channel: str = "stable", root: Path | None = None, program: Path | None = None
+) -> BuildInfo:
+    """This build; `root` (of a source tree) is asked for its git facts, which runs git.
+
+    `program`, a file of Lemon's own (default: this one), leads to what its package says of itself.
+    """
+    said = _said_by_package(Path(__file__) if program is None else program)
+    info = BuildInfo(
+        __version__,
+        platform.python_version(),
+        platform.platform(),
+        said.get("channel", channel),
+        commit=said.get("commit"),
+    )
     if root is None or not (root / ".git").exists():
         return info
     return replace(_with_git(info, root), mode="source")
@@ -72,6 +85,18 @@ def source_root() -> Path | None:
     """The source tree that this module runs from; None in an installed Lemon."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "MODULE.bazel").is_file() else None
+
+
+def _said_by_package(program: Path) -> dict[str, str]:
+    """The facts in `release.json` beside `lib/app`; none outside of a package."""
+    app, lib, package = program.resolve().parents[1:4]
+    if (app.name, lib.name) != ("app", "lib"):
+        return {}
+    try:
+        raw = json.loads((package / "release.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: text for name, text in raw.items() if isinstance(text, str) and text}
 
 
 def _with_git(info: BuildInfo, root: Path) -> BuildInfo:

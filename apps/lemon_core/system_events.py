@@ -37,6 +37,12 @@ class ConfigReloadFailed(RarePayload):
     reason: str | None = None
 
 
+class SessionReset(RarePayload):
+    """A session was started over: what belonged to its earlier conversations has ended."""
+
+    session_key: str
+
+
 class TalkModeChanged(RarePayload):
     """A session is spoken with, or no longer."""
 

@@ -39,6 +39,8 @@ MEDIA_MAKING: Final = words(
 
 # They run code as freely as the shell does, so whoever forbids `bash` forbids them too.
 SHELL_EQUIVALENTS: Final = frozenset({"jobs", "execute_code", "debug"})
+# Those of them that start something: `jobs` only looks after what the shell was allowed to start.
+CODE_RUNNERS: Final = frozenset({"execute_code", "debug"})
 
 _NONE: Final[frozenset[ToolClass]] = frozenset()
 _DANGEROUS: Final[frozenset[ToolClass]] = frozenset({"dangerous"})

@@ -24,6 +24,7 @@ from lemon_core.policy_fields import (
 )
 from lemon_core.tool_classes import (
     BUILTIN_TOOL_CLASSES,
+    CODE_RUNNERS,
     SHELL_EQUIVALENTS,
     ToolClass,
     ToolClassification,
@@ -151,10 +152,17 @@ class ToolPolicy(BaseModel):
         ]
 
     def approval_mode(self, tool: str) -> ApprovalAnswer:
-        """When a call of `tool` has to be approved; `default` when the policy does not say."""
-        if tool in self.require_approval:
-            return "always"
-        return self.approvals.get(tool, "default")
+        """When a call of `tool` has to be approved; `default` when the policy does not say.
+
+        What is asked about `bash` is asked about what runs code as freely, unless more is.
+        """
+        own, shell = self._said_of(tool), self._said_of("bash")
+        if tool not in CODE_RUNNERS or shell == "default":
+            return own
+        return max(own, shell, key=_STRICTNESS.__getitem__)
+
+    def _said_of(self, tool: str) -> ApprovalAnswer:
+        return "always" if tool in self.require_approval else self.approvals.get(tool, "default")
 
     def requires_approval(
         self,

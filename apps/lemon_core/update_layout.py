@@ -29,6 +29,7 @@ from lemon_core.update_errors import UpdateRefused
 KEPT_OLDER: Final = 2
 _PARTIAL: Final = ".partial"
 _DOWNLOAD: Final = "update-"
+_SOURCE: Final = "source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,14 @@ class Installation:
         if not (self.versions / str(version)).is_dir():
             raise UpdateRefused(f"{link} points to {version}, which is not there")
         return version
+
+    def source(self) -> str | None:
+        """Where the installer found its release: the address of a manifest, with places for
+        channel and version."""
+        try:
+            return (self.versions / _SOURCE).read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def installed(self) -> list[CalVer]:
         """The whole releases, newest first."""

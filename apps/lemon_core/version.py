@@ -1,3 +1,3 @@
 """The version of this source tree; it imports nothing, so that `lemon --version` is quick."""
 
-__version__ = "0.1.0"
+__version__ = "2026.11.0"

@@ -57,10 +57,10 @@ class Workspace(BaseModel):
         if "\0" in path:
             return False
         plain = os.path.join(self.cwd, path)
+        if plain in self.roots:  # mostly; a root lies inside itself, wherever links lead it
+            return True
         real = os.path.realpath(plain)
-        # Mostly the path is the root itself, and is then resolved once.
-        roots = (real if root == plain else os.path.realpath(root) for root in self.roots)
-        return any(is_inside(real, root) for root in roots)
+        return any(is_inside(real, os.path.realpath(root)) for root in self.roots)
 
     def lies_within(self, roots: Iterable[str]) -> bool:
         """True when every root lies inside one of `roots` and `cwd` inside an own one, resolved."""

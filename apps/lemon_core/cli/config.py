@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lemon_core.config.project import ProjectSetting
     from lemon_core.config.trust import TrustedProjects
 
+_MAX_CODE_SHOWN = 50
+
 app = command_app("Check and show the configuration, and trust a project's.")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -167,9 +169,10 @@ def trust(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Let a project's .lemon/config.toml set more than the keys that are always safe.
+    """Let a project's .lemon/config.toml set more than the keys that are always safe, and let its
+    extensions, WASM tools, commands and MCP servers be used.
 
-    Shows what it would set and asks. A file that changes later is not trusted any more.
+    Shows what that is and asks. A file that changes later is not trusted any more.
     """
     from lemon_core.config.trust import TrustedProjects
 
@@ -195,14 +198,14 @@ def _trust(
 ) -> int:
     from lemon_core.config.contributed import Contributed
     from lemon_core.config.project import project_settings
-    from lemon_core.config.trust import TrustError, project_digest
+    from lemon_core.config.trust import project_as_it_is
+    from lemon_core.config.trusted_code import code_files
 
-    if not where.is_dir():
-        raise TrustError(f"{where}: is not a directory")
-    # First the digest: a file that is exchanged while the person reads is refused then.
-    digest = project_digest(where)
+    # First the digests: a file that is exchanged while the person reads is refused then.
+    seen = project_as_it_is(where)
     settings = project_settings(where, context.paths, Contributed.of(context.profile))
-    lines = _settings_lines(where, settings)
+    code = [str(file.relative_to(where)) for file in code_files(where)]
+    lines = [*_settings_lines(where, settings), *_code_lines(where, code)]
     if as_json:
         for line in lines:
             note(line)
@@ -210,10 +213,11 @@ def _trust(
         _print_lines(lines)
     trusted = confirmed(f"Trust {where}?", yes=yes)
     if trusted:
-        projects.trust(where, digest=digest)
+        projects.trust(where, seen=seen)
     if as_json:
         rows = [{"path": s.path, "value": s.value, "safe": s.safe} for s in settings]
-        print_json({"directory": str(where), "trusted": trusted, "settings": rows})
+        document = {"directory": str(where), "trusted": trusted, "settings": rows, "code": code}
+        print_json(document)
     else:
         print(f"{where} is trusted." if trusted else "Nothing was changed.")
     return 0 if trusted else 1
@@ -229,6 +233,15 @@ def _settings_lines(where: Path, settings: Sequence[ProjectSetting]) -> list[str
     return lines + [f"  {s.path} = {json.dumps(s.value, ensure_ascii=False)}" for s in risky]
 
 
+def _code_lines(where: Path, code: Sequence[str]) -> list[str]:
+    if not code:
+        return []
+    shown = [f"  {name if name.isprintable() else ascii(name)}" for name in code[:_MAX_CODE_SHOWN]]
+    more = len(code) - len(shown)
+    rest = [f"  and {more} more"] if more else []
+    return [f"{where}: with trust these files of it are used as well:", *shown, *rest]
+
+
 def _list_trusted(projects: TrustedProjects, as_json: bool) -> int:
     found = projects.list()
     standing = [(project, projects.is_trusted(project.directory)) for project in found]
@@ -240,7 +253,9 @@ def _list_trusted(projects: TrustedProjects, as_json: bool) -> int:
         print_json(rows)
         return 0
     for project, current in standing:
-        print(f"{project.directory}{'' if current else '  (its file has changed: trust it again)'}")
+        print(
+            f"{project.directory}{'' if current else '  (its files have changed: trust it again)'}"
+        )
     if not found:
         print("No project is trusted.")
     return 0

@@ -31,12 +31,16 @@ def update(
         str | None, typer.Option(help="stable, preview or nightly; the last two need a version.")
     ] = None,
     version: Annotated[str | None, typer.Option(help="Exactly this release.")] = None,
+    config_path: Annotated[
+        Path | None,
+        typer.Option(help="In a source tree: the file to migrate [default: ~/.lemon/config.toml]."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> int:
     """Update this installation; a running Lemon goes on with its release until a restart."""
     if rollback and (check or channel is not None or version is not None):
         raise typer.BadParameter("--rollback takes none of --check, --channel and --version")
-    options = UpdateOptions(check, rollback, channel, version, as_json)
+    options = UpdateOptions(check, rollback, channel, version, config_path, as_json)
     return run_update(command_context(ctx), options, program=Path(__file__))
 
 
@@ -48,6 +52,7 @@ class UpdateOptions:
     rollback: bool = False
     channel: str | None = None
     version: str | None = None
+    config_path: Path | None = None
     as_json: bool = False
 
 
@@ -55,6 +60,10 @@ def run_update(context: CommandContext, options: UpdateOptions, *, program: Path
     """The exit code; `program` is a file of the running Lemon, which tells what is updated."""
     if _in_source_tree(program):
         return _migrate(context, options)
+    if options.config_path is not None:
+        raise typer.BadParameter(
+            "--config-path is for source trees: a release migrates at its start"
+        )
     import anyio
 
     result = anyio.run(_updated, context, options, program)
@@ -73,7 +82,7 @@ async def _updated(context: CommandContext, options: UpdateOptions, program: Pat
     updates = Updates(
         installation,
         Machine.here(context.profile.name),
-        loaded.environ.get(UPDATE_URL_VARIABLE),
+        loaded.environ.get(UPDATE_URL_VARIABLE) or installation.source(),
         on_step=_say_step,
         on_bytes=_progress(),
     )
@@ -95,6 +104,8 @@ def _migrate(context: CommandContext, options: UpdateOptions) -> int:
     if options.rollback or options.channel or options.version:
         raise typer.BadParameter("a source tree has no releases: update it with git")
     path = context.paths.config_file
+    if options.config_path is not None:
+        path = context.cwd / context.paths.expand(str(options.config_path))
     told: list[str] = []
     if options.check:
         file = read_toml(path)

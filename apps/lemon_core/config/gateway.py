@@ -14,6 +14,7 @@ from lemon_core.config.fields import (
     Section,
     Text,
 )
+from lemon_core.config.ingress import GatewaySms, GatewayVoice, GatewayWebhook
 from lemon_core.config.rpc import GatewayRpc
 
 
@@ -65,5 +66,8 @@ class GatewaySection(Section):
     workspace_dir: Text | None = None
     rpc: GatewayRpc = GatewayRpc.model_construct()
     queue: GatewayQueue = GatewayQueue.model_construct()
+    webhook: GatewayWebhook = GatewayWebhook.model_construct()
+    sms: GatewaySms = GatewaySms.model_construct()
+    voice: GatewayVoice = GatewayVoice.model_construct()
     projects: Mapping[str, GatewayProject] = {}
     bindings: Annotated[tuple[GatewayBinding, ...], Field(strict=False)] = ()

@@ -66,6 +66,8 @@ class Shell(Section):
     path: Text | None = None
     command_prefix: Text | None = None
     timeout_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 60_000
+    # Commands inherit no keys; these variables they do. `*` stands for any part of a name.
+    pass_env: Texts = ()
 
 
 class Extensions(Section):

@@ -18,6 +18,10 @@ def _policy(value: object) -> object:
     return ToolPolicy.parse({"profile": value}) if isinstance(value, str) else value
 
 
+# A policy, or the name of a profile that is one.
+Policy = Annotated[ToolPolicy, BeforeValidator(_policy)]
+
+
 def _safe_mode() -> ToolPolicy:
     return ToolPolicy.of_profile("safe_mode")
 
@@ -31,7 +35,7 @@ class RpcToken(Section):
     scopes: Annotated[tuple[Scope, ...], Field(strict=False)] = ("runs",)
     # None is any origin.
     origins: Texts | None = None
-    policy: Annotated[ToolPolicy, BeforeValidator(_policy)] = Field(default_factory=_safe_mode)
+    policy: Policy = Field(default_factory=_safe_mode)
 
 
 class RpcSection(Section):

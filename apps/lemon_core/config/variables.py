@@ -142,6 +142,22 @@ _ROWS: Final[tuple[tuple[str, str, dict[Kind, str]], ...]] = (
     ),
 )
 
+# Names that were given by others, or before the rule above.
+_NAMED: Final = (
+    Variable("LEMON_SMS_WEBHOOK_ENABLED", ("gateway", "sms", "webhook_enabled"), "boolean"),
+    Variable("LEMON_SMS_WEBHOOK_PORT", ("gateway", "sms", "webhook_port"), "integer"),
+    Variable("LEMON_SMS_WEBHOOK_BIND", ("gateway", "sms", "webhook_bind")),
+    Variable("LEMON_SMS_INBOX_TTL_MS", ("gateway", "sms", "inbox_ttl_ms"), "integer"),
+    Variable("TWILIO_INBOX_NUMBER", ("gateway", "sms", "inbox_number")),
+    Variable("TWILIO_AUTH_TOKEN", ("gateway", "sms", "auth_token")),
+    Variable("TWILIO_VALIDATE_WEBHOOK", ("gateway", "sms", "validate_webhook"), "boolean"),
+    Variable("TWILIO_WEBHOOK_URL", ("gateway", "sms", "webhook_url")),
+    Variable("TWILIO_ACCOUNT_SID", ("gateway", "voice", "twilio_account_sid")),
+    Variable("TWILIO_PHONE_NUMBER", ("gateway", "voice", "twilio_phone_number")),
+    Variable("VOICE_PUBLIC_URL", ("gateway", "voice", "public_url")),
+    Variable("VOICE_RECORDINGS_DIR", ("gateway", "voice", "recordings_dir")),
+)
+
 
 def _expanded() -> Iterator[Variable]:
     for section, prefix, kinds in _ROWS:
@@ -152,4 +168,4 @@ def _expanded() -> Iterator[Variable]:
                 yield Variable(full, (*section.split("."), key), kind)
 
 
-VARIABLES: Final = tuple(_expanded())
+VARIABLES: Final = (*_expanded(), *_NAMED)

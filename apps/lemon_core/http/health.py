@@ -6,9 +6,8 @@ One form for every app that has a health port; what is checked is the app's own 
 from __future__ import annotations
 
 import inspect
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import anyio
 
 from lemon_core.bridges import HealthCheck, HealthReport
 from lemon_core.clock import Clock
-from lemon_core.errors import LemonError
+from lemon_core.http.listen import listen
 from lemon_core.http.metrics import CONTENT_TYPE
 from lemon_core.logs import get_logger
 
@@ -28,16 +27,6 @@ if TYPE_CHECKING:
 CHECK_TIMEOUT_MS = 2_000
 
 log = get_logger("lemon_core.http.health")
-
-
-class PortUnusable(LemonError):
-    """A configured port cannot be opened."""
-
-    code = "port_unusable"
-
-    def __init__(self, host: str, port: int, key: str, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port} ({reason}): set {key} to a free port")
-        self.host, self.port, self.key = host, port, key
 
 
 Check = Callable[[], object]
@@ -169,22 +158,8 @@ async def serving_health(
     """
     import uvicorn  # only a server has this endpoint
 
-    class Server(uvicorn.Server):
-        """One that leaves signals to the process's owner and sleeps until it is told to stop."""
+    from lemon_core.http.server import GRACE_S, serving
 
-        def __init__(self, config: uvicorn.Config) -> None:
-            super().__init__(config)
-            self.ready, self.stop = anyio.Event(), anyio.Event()
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-        async def main_loop(self) -> None:
-            self.ready.set()
-            await self.stop.wait()
-
-    listener = _listen(host, port, key)
     config = uvicorn.Config(
         health_app(report, metrics),
         log_config=None,
@@ -192,31 +167,10 @@ async def serving_health(
         lifespan="off",
         http="h11",
         ws="none",
-        # The date is renewed by the loop that this server does not run.
+        # The date is renewed by a loop that this server does not run.
         date_header=False,
         server_header=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=GRACE_S,
     )
-    server = Server(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listener])
-        await server.ready.wait()
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            server.stop.set()
-
-
-def _listen(host: str, port: int, key: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # A server that just ended leaves connections behind that would keep the port for a minute.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as exc:
-        listener.close()
-        raise PortUnusable(host, port, key, exc.strerror or str(exc)) from exc
-    listener.setblocking(False)
-    return listener
+    async with serving(config, listen(host, port, key)) as opened:
+        yield opened

@@ -9,7 +9,7 @@ one that the peer gives itself.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
@@ -21,10 +21,18 @@ Scope = Literal["runs", "admin"]
 Metadata = Iterable[tuple[str, str | bytes]]
 Connection = Mapping[str, Iterable[bytes]]
 """What gRPC knows of the connection (`auth_context`), certificate fields included."""
+AskConnection = Callable[[], Connection]
+"""Gives it; gRPC puts it together at each call, so only who needs it asks."""
 
 ALL_SCOPES: Final[frozenset[Scope]] = frozenset({"runs", "admin"})
 _BEARER: Final = "bearer "
 _NO_CONNECTION: Final[Connection] = MappingProxyType({})
+
+
+def _unknown() -> Connection:
+    return _NO_CONNECTION
+
+
 # The common name is the name; an authority that gives none has the first alternative one.
 _NAME_FIELDS: Final = ("x509_common_name", "x509_subject_alternative_name")
 
@@ -73,14 +81,14 @@ OPERATOR: Final = Peer("operator", ALL_SCOPES, None, None, local=True)
 class Authenticator(Protocol):
     """Finds the peer of a call."""
 
-    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
+    def peer(self, metadata: Metadata, connection: AskConnection = _unknown) -> Peer:
         """The caller; raises `Unauthenticated`."""
 
 
 class SocketAuthenticator:
     """On the Unix socket whoever could open it is the operator."""
 
-    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
+    def peer(self, metadata: Metadata, connection: AskConnection = _unknown) -> Peer:
         """The operator."""
         return OPERATOR
 
@@ -93,7 +101,7 @@ class TokenAuthenticator:
             raise ValueError("a TCP listener needs tokens, each with an id and a secret")
         self._peers = [(row.secret.encode(), _peer_of(row)) for row in rows]
 
-    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
+    def peer(self, metadata: Metadata, connection: AskConnection = _unknown) -> Peer:
         """The owner of the token; raises `Unauthenticated`."""
         given = _bearer(metadata)
         found: Peer | None = None
@@ -116,10 +124,11 @@ class CertificateAuthenticator:
     def __init__(self, rows: Sequence[TokenRow] = ()) -> None:
         self._peers = {row.id: _peer_of(row) for row in rows}
 
-    def peer(self, metadata: Metadata, connection: Connection = _NO_CONNECTION) -> Peer:
+    def peer(self, metadata: Metadata, connection: AskConnection = _unknown) -> Peer:
         """The owner of the certificate; raises `Unauthenticated` for one without a name."""
+        known = connection()
         for name in _NAME_FIELDS:
-            for value in connection.get(name, ()):
+            for value in known.get(name, ()):
                 if text := value.decode(errors="replace"):
                     return self._peers.get(text) or _peer_of(TokenRow(text))
         raise Unauthenticated("the certificate has no name: give it a common name")

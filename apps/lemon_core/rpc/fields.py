@@ -157,7 +157,8 @@ def policy_from_json(data: bytes, field: str) -> ToolPolicy:
 
 def context_to_message(context: ExecutionContext) -> pb.ExecutionContext:
     """The wire form of a context."""
-    wire = dump_json(context.to_wire(), "execution_context.wire_json")
+    with writing("execution_context.wire_json"):
+        wire = context.to_wire_json()
     return pb.ExecutionContext(version=CONTRACT_VERSION, wire_json=wire)
 
 

@@ -14,7 +14,7 @@ from lemon_core import events
 from lemon_core.bridges import RunSnapshot, StreamItem
 from lemon_core.events import Delta, Event
 from lemon_core.logs import get_logger
-from lemon_core.rpc.run_events import fill_event
+from lemon_core.rpc.run_events import KnownMaps, fill_event
 from lemon_core.rpc.snapshots import snapshot_to_message
 from lemon_core.rpc.wire_json import InvalidMessage
 
@@ -30,10 +30,10 @@ def pack(
     items: Iterable[tuple[str, StreamItem | None]], max_message_bytes: int
 ) -> Iterator[pb.RunEventFrame]:
     """Frames for what `Follower.take` gave, in order; None becomes `not_found`."""
-    frame, size = pb.RunEventFrame(), 0
+    frame, size, known = pb.RunEventFrame(), 0, KnownMaps()
     for run_id, item in items:
         if isinstance(item, Event):
-            size += _add(frame, run_id, item, max_message_bytes)
+            size += _add(frame, run_id, item, max_message_bytes, known)
             if size < FRAME_BYTES:
                 continue
         if frame.events:
@@ -62,11 +62,13 @@ def _snapshot_frame(snapshot: RunSnapshot, max_message_bytes: int) -> pb.RunEven
     return pb.RunEventFrame(snapshot=message)
 
 
-def _add(frame: pb.RunEventFrame, run_id: str, event: Event, max_message_bytes: int) -> int:
+def _add(
+    frame: pb.RunEventFrame, run_id: str, event: Event, max_message_bytes: int, known: KnownMaps
+) -> int:
     """Add `event` to `frame`; returns about how many bytes it takes."""
     message = frame.events.add()
     try:
-        fill_event(message, run_id, event)
+        fill_event(message, run_id, event, known)
     except (InvalidMessage, ValueError, TypeError) as exc:
         # Left out it would be a gap, refused it would end the stream again and again.
         log.warning("rpc.event_repaired", run_id=run_id, type=event.type, error=type(exc).__name__)

@@ -29,15 +29,48 @@ _CHAT_STATE_WORDS: Final[Mapping[pb.ChatStateChange, str]] = {
     number: word for word, number in _CHAT_STATE.items()
 }
 
+_META: Final = "meta_json"
 # Facts of `meta` that have fields of their own, in the order in which they come back.
 _SEQ, _ENGINE_SEQ, _CHANGE = "event_seq", "engine_event_seq", "chat_state_change"
 
 
-def fill_event(message: pb.RunEvent, run_id: str, event: Event) -> None:
-    """Write `event` into an empty message; raises `InvalidMessage` when it is not JSON."""
+class KnownMaps:
+    """The JSON of the map that was written last, for the next one with the very same values.
+
+    The events of a run have most of their meta in common.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, object] = {}
+        self._json = b"{}"
+
+    def dump(self, value: dict[str, object], field: str) -> bytes:
+        """As `dump_map`; `value` must not be changed any more."""
+        if not _is_same(self._last, value):
+            self._json = dump_map(value, field)
+            self._last = value
+        return self._json
+
+
+def _is_same(one: dict[str, object], other: dict[str, object]) -> bool:
+    if len(one) != len(other):
+        return False
+    pairs = zip(one.items(), other.items(), strict=True)
+    # Values by identity: 1 and True are equal, their JSON is not.
+    return all(key == name and value is item for (key, value), (name, item) in pairs)
+
+
+def fill_event(
+    message: pb.RunEvent, run_id: str, event: Event, known: KnownMaps | None = None
+) -> None:
+    """Write `event` into an empty message; raises `InvalidMessage` when it is not JSON.
+
+    `known` is of the events that go out together.
+    """
     message.run_id = run_id
     message.ts_ms = event.ts_ms
-    message.meta_json = _meta_json(message, event)
+    rest = _rest_of_meta(message, event)
+    message.meta_json = dump_map(rest, _META) if known is None else known.dump(rest, _META)
     fill = FILLERS.get(event.type)
     payload = event.payload
     if fill is not None and fill(message, run_id, payload):
@@ -61,7 +94,7 @@ def event_to_message(run_id: str, event: Event) -> pb.RunEvent:
 
 def event_from_message(message: pb.RunEvent) -> Event:
     """The event in `message`; raises `InvalidMessage`."""
-    meta = load_map(message.meta_json, "meta_json")
+    meta = load_map(message.meta_json, _META)
     if message.event_seq:
         meta[_SEQ] = message.event_seq
     if message.engine_event_seq:
@@ -90,8 +123,8 @@ def _plain_event(message: pb.RunEvent, meta: dict[str, object]) -> Event:
     return Event(plain.type, message.ts_ms, events.coerce(plain.type, value), meta)
 
 
-def _meta_json(message: pb.RunEvent, event: Event) -> bytes:
-    """The JSON of meta without the facts that have fields, which are set here."""
+def _rest_of_meta(message: pb.RunEvent, event: Event) -> dict[str, object]:
+    """Meta without the facts that have fields, which are set here."""
     meta = event.meta
     seq, engine_seq = meta.get(_SEQ), meta.get(_ENGINE_SEQ)
     rest = dict(meta)
@@ -106,4 +139,4 @@ def _meta_json(message: pb.RunEvent, event: Event) -> bytes:
         if change is not None:
             message.run_completed.chat_state_change = change
             del rest[_CHANGE]
-    return dump_map(rest, "meta_json")
+    return rest

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Never, TypeAlias, TypeVar
 
 import anyio
@@ -79,7 +80,9 @@ class Boundary:
 
     def peer(self, context: CallContext) -> Peer:
         """Who calls; raises `Unauthenticated`."""
-        return self._authenticator.peer(context.invocation_metadata() or (), _connection(context))
+        return self._authenticator.peer(
+            context.invocation_metadata() or (), partial(_connection, context)
+        )
 
     async def answer(
         self,

@@ -35,6 +35,8 @@ _PLACE: Final = "SELECT current_database() || '.' || current_schema()"
 _TRY: Final = "SELECT pg_try_advisory_lock(%(number)s)"
 _HELD: Final = (
     "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype='advisory' AND granted AND objsubid=1"
+    # Whoever asks whether a node is dead shares its lock for a moment (`node_locks`).
+    " AND mode='ExclusiveLock'"
     " AND database=(SELECT oid FROM pg_database WHERE datname=current_database())"
     " AND ((classid::bigint << 32) | objid::bigint)=%(number)s)"
 )
@@ -73,7 +75,7 @@ async def holding(address: PostgresAddress, name: str, clock: Clock) -> AsyncIte
 
 async def is_held(link: Link, name: str) -> bool:
     """True while somebody holds the lock of `name`."""
-    number = await _number(link, name)
+    number = lock_number(await place_of(link), name)
     row = await (await link.execute(_HELD, {"number": number})).fetchone()
     return row is not None and row[0] is True
 
@@ -89,7 +91,7 @@ async def _hold(
     started, attempt = False, 0
     while True:
         try:
-            async with _locked(address, name) as link:
+            async with locked(address, name) as link:
                 attempt = 0
                 if not started:
                     started = True
@@ -107,8 +109,11 @@ async def _hold(
 
 
 @asynccontextmanager
-async def _locked(address: PostgresAddress, name: str) -> AsyncIterator[Link]:
-    """A connection that holds the lock, which ends with it."""
+async def locked(address: PostgresAddress, name: str) -> AsyncIterator[Link]:
+    """A connection that holds the lock of `name`, which ends with it.
+
+    Raises `NameTaken` and `StoreError`.
+    """
     try:
         with anyio.fail_after(CONNECT_S):
             link: Link = await AsyncConnection.connect(address.conninfo, autocommit=True)
@@ -121,7 +126,8 @@ async def _locked(address: PostgresAddress, name: str) -> AsyncIterator[Link]:
             if link.info.server_version >= 140_000:
                 # An idle connection is what this one is for.
                 await link.execute("SET idle_session_timeout = 0")
-            row = await (await link.execute(_TRY, {"number": await _number(link, name)})).fetchone()
+            number = lock_number(await place_of(link), name)
+            row = await (await link.execute(_TRY, {"number": number})).fetchone()
         except psycopg.Error as exc:
             raise address.translate(exc, writing=False) from exc
         if row is None or row[0] is not True:
@@ -132,8 +138,13 @@ async def _locked(address: PostgresAddress, name: str) -> AsyncIterator[Link]:
             await link.close()
 
 
-async def _number(link: Link, name: str) -> int:
+async def place_of(link: Link) -> str:
+    """Where the tables of this connection are."""
     row = await (await link.execute(_PLACE)).fetchone()
-    place = "" if row is None else str(row[0])
+    return "" if row is None else str(row[0])
+
+
+def lock_number(place: str, name: str) -> int:
+    """The number of the lock of `name` among the tables at `place`."""
     digest = hashlib.sha256(f"lemon\0{place}\0{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)

@@ -25,6 +25,7 @@ from lemon_core.store.backend import (
     RunRows,
     Write,
 )
+from lemon_core.store.node_locks import NodeLocks
 from lemon_core.store.postgres_address import PostgresAddress
 from lemon_core.store.postgres_links import Link, PostgresLinks
 from lemon_core.store.postgres_schema import prepare
@@ -121,6 +122,10 @@ class PostgresBackend:
     def holding(self, name: str) -> AbstractAsyncContextManager[None]:
         """The advisory lock of `name` for the block; raises as `advisory.holding`."""
         return holding(self.address, name, self._clock)
+
+    def node_locks(self, kind: str, node_id: str) -> NodeLocks:
+        """The locks of a node; nothing is held before `serve`."""
+        return NodeLocks(self.address, kind, node_id, self._clock)
 
     async def is_held(self, name: str) -> bool:
         """True while a living process holds the lock of `name`. Raises `StoreError`."""

@@ -10,6 +10,7 @@ from typing import Literal
 MAX_EVENTS = 10_000
 MAX_RECORD_BYTES = 8 * 1_048_576
 MAX_TOTAL_BYTES = 64 * 1_048_576
+MAX_FINISHED_BYTES = 4 * 1_048_576
 
 RunRecordState = Literal["live", "finished", "lost"]
 
@@ -32,18 +33,14 @@ class RunRecord:
     event_bytes: int = 0
     sizes: deque[int] = field(default_factory=deque)
 
-    def clear_events(self) -> None:
-        """Keep the summary only."""
-        self.events.clear()
-        self.sizes.clear()
-        self.event_bytes = 0
-
 
 class RecordBounds:
     """Keeps the events of all records within fixed sizes.
 
-    Each record holds its latest events up to a number and a size; when all together are too large,
-    finished runs lose their events first, the one that finished longest ago before the others.
+    Each record holds its latest events up to a number and a size. Finished runs have a bound of
+    their own, and give way when all together are too large: the one that finished longest ago
+    first. What gives way is named by `excess`, and its record leaves memory as a whole, for the
+    history knows everything but the events.
     """
 
     def __init__(
@@ -52,10 +49,12 @@ class RecordBounds:
         max_events: int = MAX_EVENTS,
         max_record_bytes: int = MAX_RECORD_BYTES,
         max_total_bytes: int = MAX_TOTAL_BYTES,
+        max_finished_bytes: int = MAX_FINISHED_BYTES,
     ) -> None:
         self._max_events, self._max_record_bytes = max_events, max_record_bytes
-        self._max_total_bytes = max_total_bytes
+        self._max_total_bytes, self._max_finished_bytes = max_total_bytes, max_finished_bytes
         self._finished: OrderedDict[str, RunRecord] = OrderedDict()
+        self._finished_bytes = 0
         self.total_bytes = 0
 
     def add(self, record: RunRecord, event: object, size_bytes: int) -> None:
@@ -71,20 +70,21 @@ class RecordBounds:
             dropped = record.sizes.popleft()
             record.event_bytes -= dropped
             self.total_bytes -= dropped
-        self._shrink()
 
     def finished(self, record: RunRecord) -> None:
-        """From now on `record` is among those that give up their events first."""
+        """From now on `record` is among those that give way first."""
         self._finished[record.run_id] = record
-        self._shrink()
+        self._finished_bytes += record.event_bytes
 
     def dropped(self, record: RunRecord) -> None:
         """`record` has left memory."""
-        self._finished.pop(record.run_id, None)
+        if self._finished.pop(record.run_id, None) is not None:
+            self._finished_bytes -= record.event_bytes
         self.total_bytes -= record.event_bytes
 
-    def _shrink(self) -> None:
-        while self.total_bytes > self._max_total_bytes and self._finished:
-            _, oldest = self._finished.popitem(last=False)
-            self.total_bytes -= oldest.event_bytes
-            oldest.clear_events()
+    def excess(self) -> str | None:
+        """The finished run whose record has to leave memory now; None when all may stay."""
+        over = self.total_bytes > self._max_total_bytes
+        if not self._finished or not (over or self._finished_bytes > self._max_finished_bytes):
+            return None
+        return next(iter(self._finished))

@@ -71,7 +71,7 @@ class RunStore:
         self._finalizing: set[str] = set()
         self._session_locks = KeyedLock()
         self._pending_hooks: deque[RunRecord] = deque()
-        self._hook_lock = anyio.Lock()
+        self._hook_lock = anyio.Lock(fast_acquire=True)
         self._wake = anyio.Event()
 
     async def begin(self, run_id: str, digest: bytes, *, session_key: str = "") -> bool:
@@ -114,6 +114,7 @@ class RunStore:
         record = self._records.get(run_id)
         if record is not None and record.state == "live":
             self._bounds.add(record, event, size_bytes)
+            self._shrink()
 
     async def finalize(
         self, run_id: str, summary: Mapping[str, object], chat_state: ChatStateChange = KEEP
@@ -245,9 +246,14 @@ class RunStore:
         record.state = "finished"
         self._records[record.run_id] = record
         self._bounds.finished(record)
+        self._shrink()
         if record.session_key and any(True for _ in self._hooks()):
             self._pending_hooks.append(record)
             self._wake.set()
+
+    def _shrink(self) -> None:
+        while (run_id := self._bounds.excess()) is not None:
+            self.drop(run_id)
 
     async def _run_hooks(self, record: RunRecord) -> None:
         facts = {

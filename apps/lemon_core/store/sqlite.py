@@ -16,7 +16,6 @@ import anyio.to_thread
 from lemon_core.clock import Clock
 from lemon_core.store.backend import (
     Delete,
-    Put,
     Rows,
     RunRow,
     RunRows,
@@ -25,7 +24,7 @@ from lemon_core.store.backend import (
 from lemon_core.store.db_thread import DbThread
 from lemon_core.store.sqlite_file import connect, translate
 from lemon_core.store.sqlite_schema import prepare
-from lemon_core.store.sqlite_writer import Batch, BeginRun, GroupWriter
+from lemon_core.store.sqlite_writer import Batch, BeginRun, GroupWriter, Swap
 
 T = TypeVar("T")
 
@@ -92,14 +91,7 @@ class SqliteBackend:
     async def compare_and_swap(
         self, table: str, key: bytes, expected: bytes | None, new: bytes | None
     ) -> bool:
-        change = self._batch(Delete(table, key) if new is None else Put(table, key, new))
-
-        def swap(db: sqlite3.Connection) -> bool:
-            if _value(db, table, key) != expected:
-                return False
-            return change(db)
-
-        return await self._write(swap)
+        return await self._write(Swap(table, key, expected, new, self._clock))
 
     async def take(self, table: str, key: bytes) -> bytes | None:
         removal = self._batch(Delete(table, key))

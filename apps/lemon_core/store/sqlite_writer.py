@@ -23,6 +23,13 @@ _ROWS_PER_STATEMENT = 1_000
 
 # REPLACE gives the row a new rowid, which tells the order of writing within a millisecond.
 _PUT = "INSERT OR REPLACE INTO lemon_store_kv VALUES "
+_IF = " lemon_store_kv WHERE table_name=? AND key_blob=? AND value_blob=?"
+_PUT_NEW = (
+    "INSERT INTO lemon_store_kv VALUES (?,?,?,?) ON CONFLICT (table_name, key_blob) DO NOTHING"
+)
+_PUT_IF = f"INSERT OR REPLACE INTO lemon_store_kv SELECT ?,?,?,? WHERE EXISTS (SELECT 1 FROM{_IF})"
+_DELETE_IF = f"DELETE FROM{_IF}"
+_ABSENT = "SELECT 1 FROM lemon_store_kv WHERE table_name=? AND key_blob=?"
 _DELETE = "DELETE FROM lemon_store_kv WHERE (table_name, key_blob) IN (VALUES "
 _BEGIN_RUN = "INSERT OR IGNORE INTO run_history VALUES "
 _FINISH_RUN = "INSERT INTO run_history VALUES "
@@ -80,6 +87,32 @@ class Batch:
             else:
                 segment.append(write)
         return [*found, *_join(segment, now)]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Replaces the value of a key if it is `expected` (None: absent) as a job for the writer.
+
+    One call into SQLite, comparison included; its result tells whether it was.
+    """
+
+    table: str
+    key: bytes
+    expected: bytes | None
+    new: bytes | None
+    clock: Clock
+
+    def __call__(self, connection: sqlite3.Connection) -> bool:
+        """Run the statement."""
+        row = (self.table, self.key)
+        if self.new is None:
+            if self.expected is None:
+                return connection.execute(_ABSENT, row).fetchone() is None
+            return connection.execute(_DELETE_IF, (*row, self.expected)).rowcount == 1
+        put = (*row, self.new, self.clock.now_ms())
+        if self.expected is None:
+            return connection.execute(_PUT_NEW, put).rowcount == 1
+        return connection.execute(_PUT_IF, (*put, *row, self.expected)).rowcount == 1
 
 
 def run_statements(connection: sqlite3.Connection, statements: Sequence[Statement]) -> bool:
@@ -169,8 +202,11 @@ class GroupWriter(DbThread):
 def _run_alone(connection: sqlite3.Connection, group: Sequence[Job[object]]) -> bool:
     """Run a single job of a single statement, which is its own transaction; False for others."""
     work = group[0].work
-    if len(group) > 1 or not isinstance(work, Batch):
+    if len(group) > 1 or not isinstance(work, Batch | Swap):
         return False
+    if isinstance(work, Swap):
+        group[0].succeed(work(connection))
+        return True
     statements = work.statements()
     if len(statements) > 1:
         return False

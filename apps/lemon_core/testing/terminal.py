@@ -48,6 +48,7 @@ class Terminal:
         self._process, self._fd, self._limit_s = process, fd, limit_s
         self._screen = _Screen(columns, rows, fd)
         self._stream = pyte.ByteStream(self._screen)
+        self._answered = 0
         self.raw = b""
 
     @property
@@ -77,6 +78,13 @@ class Terminal:
         while self.text.count(wanted) < times:
             assert await self._read(), f"ended or silent without {wanted!r}:\n{self.text}"
         return self.text
+
+    async def answer(self, question: str, line: str) -> None:
+        """Wait for `question` in what came since the last answer, and type `line` and its end."""
+        while question.encode() not in self.raw[self._answered :]:
+            assert await self._read(), f"ended or silent without {question!r}:\n{self.text}"
+        self._answered = len(self.raw)
+        self.type(line + NEW_LINE)
 
     async def wait_gone(self, unwanted: str) -> str:
         """Read until `unwanted` is on the screen no more; the screen."""

@@ -49,6 +49,7 @@ from lemon_core.system_events import (
     ConfigReloadFailed,
     RoutingFeedback,
     SecretChanged,
+    SessionReset,
     TalkModeChanged,
 )
 
@@ -85,6 +86,7 @@ EXAMPLES: dict[str, Payload] = {
         reload_id="1", changed_sources=["global"], changed_paths=["tui.theme"], diff={"x": 1}
     ),
     "config_reload_failed": ConfigReloadFailed(reload_id="1", error="line 3"),
+    "session_reset": SessionReset(session_key="s"),
     "talk_mode_changed": TalkModeChanged(session_key="s", mode="on"),
     **{name: GoalChanged(goal_id="g", status="active") for name in GOAL_EVENTS},
     "routing_feedback": RoutingFeedback(fingerprint_key="f", outcome="success", duration_ms=3),
@@ -127,6 +129,7 @@ REQUIRED: dict[str, set[str]] = {
     "config_reloaded": {"reload_id"},
     "config_reload_failed": {"reload_id", "error"},
     "secret_changed": {"owner", "name", "action"},
+    "session_reset": {"session_key"},
     "talk_mode_changed": {"session_key", "mode"},
     **{name: {"goal_id"} for name in GOAL_EVENTS},
     "routing_feedback": {"fingerprint_key", "outcome"},

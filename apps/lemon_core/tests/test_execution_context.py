@@ -229,6 +229,7 @@ def test_the_wire_form_round_trips(context: ExecutionContext) -> None:
     assert ExecutionContext.from_wire(wire(context), now_ms=NOW) == context
     assert ExecutionContext.from_wire(context.to_wire(), now_ms=NOW) == context
     assert wire(ExecutionContext.from_wire(wire(context), now_ms=NOW)) == wire(context)
+    assert json.loads(context.to_wire_json()) == wire(context)
 
 
 @pytest.mark.behaviour("lemon_core.20")

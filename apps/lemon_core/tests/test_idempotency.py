@@ -191,6 +191,26 @@ async def test_a_reservation_tells_how_far_the_work_is(once: Idempotency) -> Non
     assert again == Completed("run_1", {"response_status": 200})
 
 
+async def test_what_is_let_go_is_taken_over_at_once(once: Idempotency) -> None:
+    first = await reserved(once)
+    await once.let_go(first)
+    second = await reserved(once, "run_2")
+    assert (second.run_id, second.receipt) == (first.run_id, first.receipt)
+    with pytest.raises(LeaseLost):
+        await once.let_go(first)
+
+
+async def test_a_look_takes_nothing(once: Idempotency, clock: FakeClock) -> None:
+    assert await once.look("webhook:x", "key") is None
+    first = await once.reserve("webhook:x", "key", "run_1", LEASE_MS, {"n": 1})
+    assert isinstance(first, Reserved)
+    await clock.advance(LEASE_MS)
+    for _ in range(2):
+        assert await once.look("webhook:x", "key") == Pending("run_1", {"n": 1})
+    await once.advance(first, "submitted")
+    assert await once.look("webhook:x", "key") == Submitted("run_1", {"n": 1})
+
+
 async def test_an_unknown_outcome_is_replayed(once: Idempotency, clock: FakeClock) -> None:
     await once.advance(await reserved(once), "outcome_unknown", {"response_status": 200})
     await clock.advance(2 * LEASE_MS)

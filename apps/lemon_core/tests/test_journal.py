@@ -292,6 +292,44 @@ def test_past_the_total_the_oldest_ended_run_shrinks_before_any_goes() -> None:
     assert held.total_bytes <= 60_000
 
 
+def test_ended_runs_have_small_bounds_of_their_own() -> None:
+    """The oldest give up their single events, then leave; the newest keeps what it has, and none
+    loses text or end on the way."""
+    dropped: list[str] = []
+    limits = JournalLimits(ended_max_runs=3, ended_max_bytes=30_000)
+    held = Journal(epoch="e", clock=FakeClock(), limits=limits, on_drop=dropped.append)
+    held.open("live", SESSION)
+    held.append("live", delta(1, run_id="live"))
+    for number in range(1, 6):
+        run_id = f"run_{number}"
+        held.open(run_id, SESSION)
+        for seq in range(1, 12):
+            held.append(run_id, delta(seq, run_id=run_id))
+        held.append(run_id, completed(run_id, answer="word " * 11))
+    assert dropped == ["run_1", "run_2"]
+    assert held.run_ids() == ("live", "run_3", "run_4", "run_5")
+    snapshot, end = held.replay("run_4") or ()
+    assert isinstance(snapshot, RunSnapshot)
+    assert snapshot.accumulated_text == "word " * 11
+    assert isinstance(end, Event)
+    assert event_seq(end) == 12
+    assert seqs(held.replay("run_5")) == list(range(1, 13))
+    assert seqs(held.replay("live")) == [1]
+    one = Journal(epoch="e", clock=FakeClock(), limits=JournalLimits(ended_max_bytes=1))
+    one.open(RUN, SESSION)
+    one.append(RUN, delta(1))
+    one.append(RUN, completed())
+    assert seqs(one.replay(RUN)) == [1, 2]
+
+
+def test_facts_join_the_meta_of_the_numbered_event() -> None:
+    held = journal()
+    held.open(RUN, SESSION)
+    event = delta(1)
+    numbered = held.append(RUN, event, engine_event_seq=7)
+    assert numbered.meta == {**event.meta, "engine_event_seq": 7, "event_seq": 1}
+
+
 async def test_the_stream_of_a_live_run_wakes_on_events_and_ends_with_the_run() -> None:
     held = filled(2)
     taken: list[int] = []

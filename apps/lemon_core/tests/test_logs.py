@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 
 import pytest
 
-from lemon_core.logs import configure, get_logger
+from lemon_core.logs import StructlogFormatter, configure, get_logger
 from lemon_core.tests.processes import python, read_line
 
 
@@ -35,6 +36,15 @@ def test_a_console_line_is_readable_and_uncoloured_off_a_terminal() -> None:
     assert "run.done" in line
     assert "ok=True" in line
     assert "\x1b" not in line
+
+
+def test_a_plain_line_is_the_one_that_structlog_gives() -> None:
+    record = logging.makeLogRecord({"name": "lemon.a.b", "levelname": "WARNING", "msg": "it.was"})
+    record.lemon_fields = {"z": 1.5, "ok": None, "text": "a b", "name": "x", "q": '"it"', "l": []}
+    formatter = StructlogFormatter("console", colors=False)
+    plain, rendered = formatter.format(record), formatter.rendered(record)
+    assert plain.partition(" ")[2] == rendered.partition(" ")[2]
+    assert plain.partition(" ")[0].endswith("Z")
 
 
 def test_an_exception_comes_with_its_traceback_and_without_local_values() -> None:

@@ -67,6 +67,25 @@ def test_the_build_knows_its_version_and_where_it_runs() -> None:
     assert (info.commit, info.branch, info.dirty) == (None, None, None)
 
 
+def test_a_package_says_of_itself_what_it_is(tmp_path: Path) -> None:
+    program = tmp_path / "lib" / "app" / "lemon_core" / "runtime_env.py"
+    program.parent.mkdir(parents=True)
+    assert build_info(program=program).channel == "stable"
+    told = tmp_path / "release.json"
+    for text, expected in (
+        ('{"channel": "preview", "commit": "abc"}', ("preview", "abc")),
+        ('{"channel": "stable", "commit": null}', ("stable", None)),
+        ("broken", ("stable", None)),
+    ):
+        told.write_text(text)
+        info = build_info(program=program)
+        assert (info.channel, info.commit, info.mode) == (*expected, "release")
+    # Only in that place: a folder above a source tree may hold anything.
+    other = tmp_path / "tree" / "apps" / "lemon_core" / "runtime_env.py"
+    told.write_text('{"channel": "preview"}')
+    assert build_info(program=other).channel == "stable"
+
+
 def test_a_source_tree_is_asked_for_its_git_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

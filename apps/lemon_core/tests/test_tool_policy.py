@@ -149,6 +149,19 @@ def test_when_a_call_has_to_be_approved() -> None:
     assert not policy.requires_approval("patch", dangerous_action=True)
 
 
+def test_whoever_is_asked_about_commands_is_asked_about_code_too() -> None:
+    asks = ToolPolicy.parse(
+        {"approvals": {"bash": "always", "execute_code": "never", "jobs": "never"}}
+    )
+    assert asks.requires_approval("execute_code")
+    assert asks.requires_approval("debug")
+    assert not asks.requires_approval("jobs")  # it starts nothing
+    silent = ToolPolicy.parse({"approvals": {"bash": "never", "execute_code": "dangerous"}})
+    assert silent.approval_mode("execute_code") == "dangerous"
+    own = ToolPolicy.parse({"approvals": {"execute_code": "never"}})
+    assert own.approval_mode("execute_code") == "never"
+
+
 @pytest.mark.behaviour("lemon_core.17")
 @given(policies, policies)
 def test_a_meeting_never_permits_more_than_either_side(one: ToolPolicy, other: ToolPolicy) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from lemon_core.calver import CalVer
 from lemon_core.paths import PathSettings
-from lemon_core.tests.processes import python, read_line
-from lemon_core.tests.releases import (
+from lemon_core.testing.releases import (
     MACHINE,
     ReleaseServer,
     archive_of,
@@ -24,6 +23,7 @@ from lemon_core.tests.releases import (
     release_server,
     seen,
 )
+from lemon_core.tests.processes import python, read_line
 from lemon_core.update import Step, UpdateResult, Updates, Wanted
 from lemon_core.update_errors import (
     ArtifactRefused,
@@ -255,7 +255,7 @@ KILLED = """
 import signal, sys, anyio
 from pathlib import Path
 from lemon_core.paths import PathSettings
-from lemon_core.tests.releases import MACHINE
+from lemon_core.testing.releases import MACHINE
 from lemon_core.update import Updates, Wanted
 from lemon_core.update_layout import Installation
 

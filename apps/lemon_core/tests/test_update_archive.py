@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lemon_core.tests.releases import archive_of, member, release
+from lemon_core.testing.releases import archive_of, member, release
 from lemon_core.update_archive import is_usable, unpack
 from lemon_core.update_errors import ArtifactRefused
 

@@ -312,12 +312,27 @@ def test_trust_shows_what_it_gives_and_asks(tmp_path: Path, capsys: Captured) ->
     assert run(tmp_path, "get", "gateway.max_concurrent_runs") == 0
     assert capsys.readouterr().out.splitlines() == [
         str(project),
-        f"{project}  (its file has changed: trust it again)",
+        f"{project}  (its files have changed: trust it again)",
         "2",
     ]
     assert run(tmp_path, "trust", ".", "--revoke") == 0
     assert run(tmp_path, "trust", "--list", "--json") == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["[]"]
+
+
+def test_trust_shows_the_code_that_it_lets_in(tmp_path: Path, capsys: Captured) -> None:
+    """DESIGN ruling 40."""
+    folder = tmp_path / "project" / ".lemon" / "extensions"
+    folder.mkdir(parents=True)
+    (folder / "deploy.py").write_text("EXTENSION = None\n")
+    assert run(tmp_path, "trust", ".", "--yes") == 0
+    told = capsys.readouterr().out
+    assert "these files of it are used as well:\n  .lemon/extensions/deploy.py\n" in told
+    assert run(tmp_path, "trust", ".", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["code"] == [".lemon/extensions/deploy.py"]
+    (folder / "deploy.py").write_text("changed\n")
+    assert run(tmp_path, "trust", "--list") == 0
+    assert "its files have changed" in capsys.readouterr().out
 
 
 def test_only_a_folder_with_a_usable_file_can_be_trusted(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from lemon_core.cli.update import UpdateOptions, app, run_update
 from lemon_core.commands import CommandContext
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile
+from lemon_core.testing.releases import ReleaseServer, install, release_server, seen
 from lemon_core.tests.cli.commands import run_command
-from lemon_core.tests.releases import ReleaseServer, install, release_server, seen
 from lemon_core.update_errors import UpdateRefused
 from lemon_core.update_manifest import Machine
 
@@ -46,6 +46,19 @@ def context(
 
 def offer(server: ReleaseServer, version: str = NEW, **manifest: object) -> None:
     server.offer(version, platform=Machine.here("p").platform, manifest=dict(manifest))
+
+
+def test_the_installers_source_is_used_when_no_variable_names_one(
+    tmp_path: Path, server: ReleaseServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.offer(NEW, folder="stable/latest/", platform=Machine.here("p").platform)
+    paths = PathSettings(tmp_path)
+    program = install(paths, OLD, current=OLD).resolve()
+    source = paths.versions_dir / "source"
+    source.write_text(f"{server.url}/{{channel}}/{{version}}/manifest.json\n")
+    assert run_update(context(tmp_path, None), UpdateOptions(check=True), program=program) == 0
+    assert NEW in capsys.readouterr().out
+    assert server.requests == ["stable/latest/manifest.json"]
 
 
 def test_an_update_is_told_with_its_progress_on_stderr(
@@ -147,6 +160,42 @@ def test_a_source_tree_migrates_the_configuration_only(
     assert (document["source_tree"], document["migration_applied"]) == (True, False)
     with pytest.raises(typer.BadParameter, match="no releases"):
         run_update(told, UpdateOptions(rollback=True), program=program)
+
+
+@pytest.mark.behaviour("lemon_cli.20")
+def test_a_migration_does_nothing_more_the_second_time_and_names_engine_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, paths = in_source_tree(tmp_path), PathSettings(tmp_path)
+    paths.state_dir.mkdir()
+    paths.config_file.write_text('[agent]\nengine = "lemon"\ntheme = "x"\n')
+    told = context(tmp_path, None)
+    assert run_update(told, UpdateOptions(as_json=True), program=program) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["migration_applied"], first["engine_keys"]) == (True, ["agent.engine"])
+    after = paths.config_file.read_bytes()
+    # Nobody but its owner knows what an engine key was for: it stays where it is.
+    assert b'engine = "lemon"' in after
+    assert run_update(told, UpdateOptions(), program=program) == 0
+    out, err = capsys.readouterr()
+    assert "nothing to migrate" in out
+    assert "agent.engine selects an engine and has to be removed by hand" in err
+    assert paths.config_file.read_bytes() == after
+
+
+def test_another_file_can_be_migrated_in_a_source_tree_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('[agents.helper]\nmodel = "m"\n')
+    wanted = UpdateOptions(config_path=Path("other.toml"))
+    told = context(tmp_path, None)
+    assert run_update(told, wanted, program=in_source_tree(tmp_path)) == 0
+    assert "profiles.helper" in other.read_text()
+    assert not PathSettings(tmp_path).state_dir.exists()
+    program = install(PathSettings(tmp_path), OLD, current=OLD).resolve()
+    with pytest.raises(typer.BadParameter, match="for source trees"):
+        run_update(told, wanted, program=program)
 
 
 def test_the_bare_word_updates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

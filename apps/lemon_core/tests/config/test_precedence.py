@@ -30,6 +30,9 @@ CHOICES = {
     "runtime.tools.execute_code.timeout_ms": ("1111", "1112"),
     "runtime.tools.execute_code.kernel_mode": ("'session'", "per_call"),
     "runtime.tools.disclosure.max_results": ("11", "12"),
+    "gateway.sms.webhook_bind": ("'10.0.0.1'", "10.0.0.2"),
+    "gateway.sms.webhook_url": ("'http://a'", "http://b"),
+    "gateway.voice.public_url": ("'http://a'", "http://b"),
 }
 KINDS = {
     "string": ("'below'", "above"),

@@ -18,7 +18,7 @@ from lemon_core.config.trust import (
     TrustedProjects,
     TrustError,
     digest_of,
-    project_digest,
+    project_as_it_is,
 )
 from lemon_core.tests.config.homes import Home
 from lemon_core.tool_policy import ToolPolicy, intersect
@@ -75,6 +75,45 @@ def test_a_trusted_project_sets_everything_and_a_changed_one_nothing(home: Home)
     assert home.load().config.gateway.default_cwd == "/theirs"
     assert TrustedProjects(home.paths).revoke(home.project)
     assert home.load().config == LemonConfig()
+
+
+def test_an_untrusted_project_neither_passes_keys_to_commands_nor_switches_scripts_on(
+    home: Home,
+) -> None:
+    """What a repository brings along says nothing about what runs here, and with which keys."""
+    home.write("[runtime.shell]\npass_env = ['MINE']\n")
+    home.write_project(
+        """\
+        [runtime.shell]
+        pass_env = ["*"]
+        path = "./payload"
+        command_prefix = "./payload"
+        [runtime.tools.execute_code]
+        enabled = true
+        python_path = "./payload"
+        [gateway.webhook]
+        allow_private_callback_hosts = true
+        [gateway.webhook.integrations.theirs]
+        token = "a token that they know"
+        policy = { allow = ["bash"] }
+        """
+    )
+    loaded = home.load()
+    assert loaded.config == LemonConfig.model_validate(
+        {"runtime": {"shell": {"pass_env": ["MINE"]}}}
+    )
+    for key in (
+        "runtime.shell.pass_env",
+        "runtime.shell.path",
+        "runtime.shell.command_prefix",
+        "runtime.tools.execute_code.enabled",
+        "runtime.tools.execute_code.python_path",
+        "gateway.webhook.allow_private_callback_hosts",
+        "gateway.webhook.integrations.theirs.token",
+    ):
+        assert any(key in line for line in loaded.warnings), (key, loaded.warnings)
+    home.trust()
+    assert home.load().config.runtime.shell.pass_env == ("*",)
 
 
 @pytest.mark.behaviour("lemon_core.47")
@@ -237,12 +276,51 @@ def test_what_cannot_be_trusted(home: Home) -> None:
 
 def test_a_file_that_changed_since_it_was_shown_is_refused(home: Home) -> None:
     home.write_project(POWER)
-    seen = project_digest(home.project)
+    seen = project_as_it_is(home.project)
     trusted = TrustedProjects(home.paths)
-    assert trusted.trust(home.project, digest=seen).digest == seen
+    assert trusted.trust(home.project, seen=seen) == seen
     home.write_project(POWER + "#")
     with pytest.raises(TrustError, match="changed just now"):
-        trusted.trust(home.project, digest=seen)
+        trusted.trust(home.project, seen=seen)
+
+
+def test_code_that_changed_is_not_trusted_any_more(home: Home) -> None:
+    """DESIGN ruling 40: trust covers what runs code, as it was when it was given."""
+    home.write_project(POWER)
+    trusted = TrustedProjects(home.paths)
+    trusted.trust(home.project)
+    assert trusted.is_trusted(home.project)
+    raw = home.project_file.read_bytes()
+    for name in ("extensions/a.py", "wasm-tools/t.wasm", "command/c.md", "mcp.json"):
+        file = home.project / ".lemon" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("1")
+        assert not trusted.is_trusted(home.project)
+        trusted.trust(home.project)
+        assert trusted.is_trusted(home.project)
+        file.write_text("2")
+        assert not trusted.is_trusted(home.project)
+        # What the configuration may set does not hang on it.
+        assert trusted.covers(home.project, raw)
+        trusted.trust(home.project)
+    pyc = home.project / ".lemon" / "extensions" / "__pycache__" / "a.pyc"
+    pyc.parent.mkdir()
+    pyc.write_text("x")
+    assert trusted.is_trusted(home.project)
+    (home.project / ".lemon" / "extensions" / "out").symlink_to("/")
+    assert not trusted.is_trusted(home.project)
+
+
+def test_code_that_changed_since_it_was_shown_is_refused(home: Home) -> None:
+    file = home.project / ".lemon" / "extensions" / "a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("1")
+    seen = project_as_it_is(home.project)
+    file.write_text("2")
+    trusted = TrustedProjects(home.paths)
+    with pytest.raises(TrustError, match="its code changed just now"):
+        trusted.trust(home.project, seen=seen)
+    assert trusted.list() == ()
 
 
 # -- what trust would mean -------------------------------------------------------------------

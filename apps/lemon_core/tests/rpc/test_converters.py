@@ -332,3 +332,19 @@ def test_a_payload_that_is_no_model_travels_plainly() -> None:
     message = run_events.event_to_message("r", odd)
     assert message.WhichOneof("payload") == "plain"
     assert run_events.event_from_message(sent(message)) == odd
+
+
+def test_maps_that_go_out_together_are_written_once_and_never_mixed_up() -> None:
+    """What is equal is not always the same JSON: 1 and True are, in Python."""
+    known = run_events.KnownMaps()
+    session = "agent:a:main"
+    assert known.dump({}, "f") == b"{}"
+    first = known.dump({"session_key": session, "n": 1}, "f")
+    assert known.dump({"session_key": session, "n": 1}, "f") is first
+    assert known.dump({"session_key": session, "n": True}, "f") == (
+        b'{"session_key":"agent:a:main","n":true}'
+    )
+    assert known.dump({"session_key": session}, "f") == b'{"session_key":"agent:a:main"}'
+    assert known.dump({"other": session}, "f") == b'{"other":"agent:a:main"}'
+    assert known.dump({"other": None}, "f") == b'{"other":null}'
+    assert known.dump({"more": None}, "f") == b'{"more":null}'

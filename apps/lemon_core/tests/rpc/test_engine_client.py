@@ -321,6 +321,7 @@ async def test_a_foreign_run_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("shared_bus", [True, False])
+@pytest.mark.behaviour("lemon_router.40")
 @pytest.mark.parametrize("cut_after", range(EVENTS + 1))
 async def test_a_cut_at_any_event_loses_and_repeats_nothing(
     folder: Path, cut_after: int, shared_bus: bool

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
+import orjson
 import pytest
 
 from lemon_core.store import Store, StoreUnavailable
@@ -117,3 +119,19 @@ def test_a_table_that_grows_too_large_is_no_longer_mirrored() -> None:
     mirror.set("t", b"3", b"")
     assert not mirror.knows("t", b"3")
     assert mirror.rows("t") is None
+
+
+def test_what_is_mirrored_takes_the_room_of_its_bytes() -> None:
+    """orjson's bytes keep a buffer of 4 kB each, and a mirror may have twenty thousand rows."""
+    mirror = Mirror(["t"])
+    mirror.start_fill("t")
+    mirror.fill("t", [(b"a", b"1")])
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            mirror.set("t", orjson.dumps(number), orjson.dumps({"number": number}))
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(mirror.rows("t") or ()) == 201
+    assert size < 200 * 500

@@ -377,6 +377,26 @@ async def test_events_are_bounded_per_run_and_in_all(store: Store, clock: FakeCl
     assert bounds.total_bytes == 40
 
 
+async def test_finished_records_have_a_small_bound_and_the_history_answers_for_them(
+    store: Store, clock: FakeClock
+) -> None:
+    runs = RunStore(store, clock, bounds=RecordBounds(max_finished_bytes=100))
+    for number in range(4):
+        run_id = f"run_{number}"
+        await runs.begin(run_id, DIGEST)
+        runs.append_event(run_id, "event", size_bytes=60)
+        await runs.finalize(run_id, summary(run_id))
+    await runs.begin("live", DIGEST)
+    runs.append_event("live", "event", size_bytes=500)
+    assert set(store.memory_table("runs")) == {"run_3", "live"}
+    old = await runs.get("run_0")
+    assert old is not None
+    assert (old.state, old.digest, list(old.events)) == ("finished", DIGEST, [])
+    # What has left memory is as final as before.
+    assert not await runs.begin("run_0", DIGEST)
+    assert not await runs.finalize("run_0", summary("run_0"))
+
+
 async def events_of(runs: RunStore, run_id: str) -> list[object]:
     """The events that the run's record holds."""
     record = await runs.get(run_id)

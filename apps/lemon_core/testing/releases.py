@@ -30,12 +30,14 @@ def member(
     mode: int = 0o644,
     link: str = "",
 ) -> tuple[tarfile.TarInfo, bytes]:
+    """One member of an archive."""
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.linkname, info.size = kind, mode, link, len(content)
     return info, content
 
 
 def archive_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    """The members as a .tar.gz."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
         for info, content in members:
@@ -44,6 +46,7 @@ def archive_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 
 
 def release(version: str) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """A release whose program prints its version."""
     return [
         member("bin", kind=tarfile.DIRTYPE, mode=0o755),
         member("bin/lemon", f"#!/bin/sh\necho {version}\n".encode(), mode=0o755),
@@ -67,6 +70,7 @@ class ReleaseServer:
 
     @property
     def manifest_url(self) -> str:
+        """Where an update finds what `offer` put at the top."""
         return f"{self.url}/manifest.json"
 
     def offer(
@@ -75,9 +79,13 @@ class ReleaseServer:
         archive: bytes | None = None,
         *,
         manifest: dict[str, object] | None = None,
+        folder: str = "",
         **artifact: object,
     ) -> bytes:
-        """Offer a release; `artifact` and `manifest` replace fields, None removes one."""
+        """Offer a release; `artifact` and `manifest` replace fields, None removes one.
+
+        `folder` (`stable/latest/`) is where the two files are.
+        """
         content = archive_of(release(version)) if archive is None else archive
         row: dict[str, object] = {
             "file": f"lemon-{version}.tar.gz",
@@ -100,11 +108,12 @@ class ReleaseServer:
             "artifacts": [{key: value for key, value in row.items() if value is not None}],
             **(manifest or {}),
         }
-        self.files["manifest.json"] = json.dumps(whole).encode()
-        self.files[f"lemon-{version}.tar.gz"] = content
+        self.files[f"{folder}manifest.json"] = json.dumps(whole).encode()
+        self.files[f"{folder}lemon-{version}.tar.gz"] = content
         return content
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        """What the server says to one request."""
         name = request.match_info["name"]
         self.requests.append(name)
         if self.silent:
@@ -157,6 +166,7 @@ def install(paths: PathSettings, *versions: str, current: str) -> Path:
 
 
 def installation(paths: PathSettings, *versions: str, current: str) -> Installation:
+    """The same as an `Installation`."""
     return Installation.find(paths, install(paths, *versions, current=current))
 
 
