@@ -24,6 +24,7 @@ from lemon_core.supervisor import Supervisor
 from lemon_gateway.config import GatewaySettings, missing_projects
 from lemon_gateway.executor import ConfiguredExecutor
 from lemon_gateway.health import CUSTOM_CHECKS, PORT_KEY
+from lemon_gateway.ingress import SurfaceTransport, listening, own_transports, without_effect
 from lemon_gateway.runtime import Runtime
 from lemon_gateway.transports import (
     COMMANDS,
@@ -52,14 +53,15 @@ async def component(runtime: CoreRuntime) -> AsyncIterator[None]:
     executor = ConfiguredExecutor(runtime.profile.executor, runtime)
     executor.get()
     gateway = _gateway(runtime, executor)
-    ingress = _ingress(runtime, gateway)
+    own = await own_transports(runtime) if runtime.serve else ()
+    ingress = _ingress(runtime, gateway, own)
     info = GatewayInfo(ingress.transports, runtime.config.gateway)
     async with gateway.serving(), AsyncExitStack() as surfaces:
         runtime.on_drain("refuse", gateway.refuse)
         runtime.on_drain("end", gateway.end_all)
         if runtime.serve:
             await _open_surfaces(runtime, gateway, surfaces)
-            await surfaces.enter_async_context(_serving_ingress(runtime, ingress))
+            await surfaces.enter_async_context(_serving_ingress(runtime, ingress, own))
         runtime.capabilities.register(ENGINE_RUNTIME, gateway)
         runtime.capabilities.register(ENGINE_INFO, info)
         try:
@@ -69,30 +71,47 @@ async def component(runtime: CoreRuntime) -> AsyncIterator[None]:
             runtime.capabilities.clear(ENGINE_RUNTIME, gateway)
 
 
-def _ingress(runtime: CoreRuntime, gateway: Runtime) -> Ingress:
-    """What was contributed, checked; only a server takes anything from it."""
+def _ingress(runtime: CoreRuntime, gateway: Runtime, own: tuple[SurfaceTransport, ...]) -> Ingress:
+    """The gateway's own and what was contributed, checked; only a server takes anything from it."""
     section, contributed = runtime.config.gateway, runtime.capabilities.contributions
     # The registry is untyped: what is contributed under these keys says by itself what it is.
     transports = cast("tuple[Transport, ...]", contributed(TRANSPORTS))
     commands = cast("tuple[Command, ...]", contributed(COMMANDS))
     bindings = BindingResolver.of(section, paths=runtime.paths, changes=runtime.project_bindings)
     return Ingress(
-        TransportRegistry(transports, section),
+        TransportRegistry((*own, *transports), section),
         CommandRegistry((CancelCommand(gateway.cancel_by_progress_msg), *commands)),
         bindings,
     )
 
 
 @asynccontextmanager
-async def _serving_ingress(runtime: CoreRuntime, ingress: Ingress) -> AsyncIterator[None]:
-    """Serve the enabled transports if the configuration wants any; warn of what cannot work."""
+async def _serving_ingress(
+    runtime: CoreRuntime, ingress: Ingress, own: tuple[SurfaceTransport, ...]
+) -> AsyncIterator[None]:
+    """Serve the enabled transports if the configuration wants any; warn of what cannot work.
+
+    Raises `UnprotectedBind` and `PortUnusable` for the gateway's own.
+    """
     section = runtime.config.gateway
-    for text in (*ingress.transports.problems(), *missing_projects(section, runtime.paths)):
+    for text in (
+        *without_effect(section),
+        *ingress.transports.problems(),
+        *missing_projects(section, runtime.paths),
+    ):
         log.warning("gateway.config_without_effect", problem=text)
         runtime.warnings = (*runtime.warnings, text)
     if not section.gateway_ingress_enabled:
         yield
         return
+    with listening(own):
+        runtime.listening.update({transport.id: transport.address for transport in own})
+        async with _serving(runtime, ingress):
+            yield
+
+
+@asynccontextmanager
+async def _serving(runtime: CoreRuntime, ingress: Ingress) -> AsyncIterator[None]:
     runtime.capabilities.register(INGRESS, ingress)
     supervisor = TransportSupervisor(Supervisor(runtime.clock))
     async with anyio.create_task_group() as tasks:

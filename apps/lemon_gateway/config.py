@@ -63,7 +63,9 @@ def working_directory(request: ExecutionRequest, paths: PathSettings) -> str:
     """
     workspace = request.execution_context.workspace
     asked = (request.cwd or "").strip()
-    cwd = str(Path(workspace.cwd, paths.expand(asked))) if asked else workspace.cwd
+    cwd = asked or workspace.cwd
+    if not cwd.startswith("/"):
+        cwd = str(Path(workspace.cwd, paths.expand(asked)))
     try:
         real = os.path.realpath(cwd)
         # Mostly the directory is the root, and is then resolved once.

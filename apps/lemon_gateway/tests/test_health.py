@@ -9,7 +9,8 @@ import pytest
 
 from lemon_core.bridges import HealthCheck, HealthReport
 from lemon_core.clock import SystemClock
-from lemon_core.http.health import HealthChecks, PortUnusable, serving_health
+from lemon_core.http.health import HealthChecks, serving_health
+from lemon_core.http.listen import PortUnusable
 from lemon_gateway.health import PORT_KEY
 from lemon_gateway.tests.fakes import running_gateway
 from lemon_gateway.tests.http_get import Answer, http_get

@@ -261,15 +261,13 @@ async def test_a_name_that_is_taken_stops_the_start(
 
 
 async def test_what_has_no_effect_is_told_to_whoever_starts_the_server() -> None:
-    """Specification lemon_gateway 6, 10: no webhook to enable, a project without a directory."""
+    """Specification lemon_gateway 6, 10: nothing to serve, a project without a directory."""
     gateway: dict[str, object] = {
-        "enable_webhook": True,
         "gateway_ingress_enabled": True,
         "projects": {"gone": {"root": "/nowhere/at/all"}},
     }
     async with booted(gateway, {}) as runtime:
         assert runtime.warnings == (
-            "gateway.enable_webhook: no webhook transport is there to be enabled",
             "gateway.gateway_ingress_enabled: no transport is there, nothing is taken",
             "gateway.projects.gone.root: /nowhere/at/all is no directory",
         )
