@@ -1,6 +1,5 @@
-"""Every message that Lemon accepts ends as something, exactly once."""
+"""Every message that Lemon accepts ends as something, exactly once.
 
-from lemon_router.policy import Caller
-from lemon_router.router import Router
-
-__all__ = ["Caller", "Router"]
+The README names the modules that other apps may import; nothing is imported here, because the
+command line needs only `lemon_router.cli`.
+"""

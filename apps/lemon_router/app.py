@@ -9,26 +9,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 from anyio.abc import TaskGroup
 
+from lemon_core import ids
 from lemon_core.bridges import ENGINE_RUNTIME, ROUTER, EngineRuntime, HealthReport
 from lemon_core.errors import LemonError
 from lemon_core.http.health import HealthChecks, serving_health, timestamp
 from lemon_core.logs import get_logger
-from lemon_core.nodes import holding_node
+from lemon_core.nodes import holding_sessions, node_watch
 from lemon_core.runtime import Runtime
 from lemon_core.store.wrappers import POLICY_TABLES, SETTINGS
 from lemon_router.admission import AdmissionStore
 from lemon_router.config import engine_targets
+from lemon_router.feedback import enabled, recording
 from lemon_router.health import APP, CUSTOM_CHECKS, PORT_KEY, router_checks
 from lemon_router.questions import Questions
 from lemon_router.router import Router
 from lemon_router.sessions import Sessions
 from lemon_router.views import Views
 from lemon_router.wiring import build_router
+
+if TYPE_CHECKING:
+    from lemon_router.shared_ownership import SharedOwnership
 
 log = get_logger("lemon_router.app")
 
@@ -58,14 +63,27 @@ async def component(runtime: Runtime) -> AsyncIterator[None]:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         # After the service has stopped: cancelled earlier, it could not send what it still has.
         stack.callback(tasks.cancel_scope.cancel)
-        router = build_router(runtime, engine, tasks, forget_run=forget_run)
+        router_id = ids.new_uuid()
+        ownership = await _ownership(runtime, router_id, tasks, stack)
+        router = build_router(
+            runtime, engine, tasks, router_id=router_id, ownership=ownership, forget_run=forget_run
+        )
         tasks.start_soon(router.journal.serve)
         tasks.start_soon(router.serve_sweep, runtime.config.router.admission_retention_ms)
-        await stack.enter_async_context(holding_node(runtime.store, router.router_id, "router"))
+        if ownership is not None:
+            await stack.enter_async_context(ownership.of(router.others))
         # A one-shot command would end the runs that it resumed when it is done.
         await router.recover(runtime.runs, resume=runtime.serve)
-        if runtime.serve:
-            tasks.start_soon(router.serve_adoption, runtime.runs)
+        if enabled(runtime.config):
+            await stack.enter_async_context(
+                recording(
+                    runtime.config,
+                    runtime.paths,
+                    runtime.bus,
+                    runtime.clock,
+                    sweeping=runtime.serve,
+                )
+            )
         runtime.capabilities.register(ROUTER, router, mode="if_unset")
         runtime.on_drain("refuse", router.refuse)
         runtime.on_drain("relay", router.drained)
@@ -75,6 +93,29 @@ async def component(runtime: Runtime) -> AsyncIterator[None]:
             yield
         finally:
             runtime.capabilities.clear(ROUTER, router)
+
+
+async def _ownership(
+    runtime: Runtime, router_id: str, tasks: TaskGroup, stack: AsyncExitStack
+) -> SharedOwnership | None:
+    """What tells which sessions are this router's; None when it is alone on its store."""
+    locks = await stack.enter_async_context(holding_sessions(runtime.store, router_id))
+    alive = node_watch(runtime.store, "router")
+    if locks is None or alive is None:
+        return None
+    from lemon_router.shared_ownership import SharedOwnership  # for shared stores only
+
+    return SharedOwnership(
+        locks,
+        runtime.store,
+        runtime.clock,
+        tasks,
+        router_id=router_id,
+        idle_ms=runtime.config.router.coordinator_idle_ms,
+        # What a one-shot command adopted would end with it.
+        watching=runtime.serve,
+        alive=alive,
+    )
 
 
 async def _engine(
@@ -100,7 +141,12 @@ async def _open_surfaces(
     tasks: TaskGroup,
     stack: AsyncExitStack,
 ) -> None:
-    """Health and RouterService, as far as they are configured."""
+    """What a server offers: agents to other apps, health and RouterService as configured."""
+    from lemon_router.agents import AGENTS, Agents  # one-shot commands do without
+
+    agents = Agents(router, runtime.store, runtime.runs, runtime.config.profiles, runtime.clock)
+    runtime.capabilities.register(AGENTS, agents)
+    stack.callback(runtime.capabilities.clear, AGENTS, agents)
     section = runtime.config.router
     node_id = section.rpc.node_id or runtime.env.node_name
     checks = HealthChecks(
@@ -146,6 +192,7 @@ async def _open_surfaces(
                 runtime.policies,
                 runtime.session_settings,
                 AdmissionStore(runtime.store),
+                runtime.bus,
             ),
             questions,
             report,

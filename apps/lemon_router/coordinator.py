@@ -5,23 +5,22 @@ once, and the work they cause runs in the router's task group.
 
 Two conversations may meet: a session whose messages name different tokens, and two sessions that
 resume one token. The claims of a session and of a token are therefore held across conversations: a
-head that cannot have both waits (`held`), the oldest first.
+head that cannot have both waits (`held`), the oldest first. So does a head whose session another
+router has (`ownership.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final
 
-from lemon_core.bridges import SteerMode
 from lemon_core.clock import Clock
 from lemon_core.events import Completion, RunAbsorbed, RunCompleted
 from lemon_core.phases import RunPhase
 from lemon_core.resume import ConversationKey, ResumeToken
 from lemon_router import queue
-from lemon_router.claims import Claims
-from lemon_router.queue import (
+from lemon_router.hooks import Hooks, StartFailed, StartRefused, Taken, Work
+from lemon_router.queue_state import (
     Absorbed,
     CancelActive,
     DispatchSteer,
@@ -36,68 +35,10 @@ from lemon_router.queue import (
 )
 from lemon_router.relay import RunRelay
 from lemon_router.requests import Disposition, Submission
+from lemon_router.works import Works
 
-
-class StartRefused(Exception):
-    """No room for one more run now; the same start may be tried again."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class StartFailed(StartRefused):
-    """This run can never start."""
-
-
-class Process(Protocol):
-    """The part of a run process that the coordinator needs."""
-
-    def abort(self, reason: str) -> None:
-        """Ask the run to end."""
-
-
-class Hooks(Protocol):
-    """What the coordinator asks of its router; all but `start` only tell."""
-
-    def start(self, submission: Submission, relay: RunRelay) -> Process:
-        """Begin a run process; raises `StartRefused` or `StartFailed`."""
-
-    def steer(self, active_run_id: str, mode: SteerMode, submission: Submission) -> None:
-        """Offer a message to the active run; the answer comes by `steer_answered`."""
-
-    def dropped(self, submission: Submission, completed: RunCompleted) -> None:
-        """A run will never start; its synthetic end was published."""
-
-    def absorbed(self, submission: Submission, by: str, mode: str) -> None:
-        """A run became part of another; that was published."""
-
-    def requeued(self, submission: Submission) -> None:
-        """An offered message was not taken and waits in line now."""
-
-    def held(self, conversation: ConversationKey) -> None:
-        """A head found no room: `start_again` is to be called after a while."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A run that has not ended: waiting, offered to another run, or driven by its process."""
-
-    submission: Submission
-    relay: RunRelay
-    conversation: ConversationKey
-    process: Process | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of an arriving message; `reason` when it was refused."""
-
-    disposition: Disposition | None
-    position: int = 0
-    active_run_id: str | None = None
-    merged: tuple[str, ...] = ()
-    reason: str | None = None
+SESSION_BUSY: Final = "session_busy"
+SESSION_ELSEWHERE: Final = "session_elsewhere"
 
 
 class Coordinator:
@@ -107,11 +48,9 @@ class Coordinator:
         self._hooks, self._clock = hooks, clock
         self._rules = QueueRules() if rules is None else rules
         self._conversations: dict[ConversationKey, QueueState] = {}
-        self._works: dict[str, Work] = {}
-        self._of_sessions: dict[str, dict[str, None]] = {}
-        self._active: dict[str, Submission] = {}
+        self._works = Works()
         self._held: dict[ConversationKey, None] = {}
-        self._claims = Claims()
+        self._claims = self._works.claims
         # Why the start of an arriving message was refused, while it is being submitted.
         self._refusal: str | None = None
         self._arriving: str | None = None
@@ -126,7 +65,7 @@ class Coordinator:
         """
         key = self.conversation_of(submission)
         state = self._conversations.get(key, QueueState())
-        self._add(Work(submission, relay, key))
+        self._works.add(Work(submission, relay, key))
         self._arriving, self._refusal = submission.run_id, None
         step = queue.submit(state, submission, now_ms=self._clock.now_ms(), rules=self._rules)
         try:
@@ -135,7 +74,7 @@ class Coordinator:
             self._arriving = None
         refusal = self._refused_with()
         if refusal is not None:
-            self._remove(submission.run_id)
+            self._works.remove(submission.run_id)
             return Taken(None, reason=refusal)
         return self._taken(key, submission.run_id, step)
 
@@ -143,7 +82,7 @@ class Coordinator:
         return self._refusal
 
     def _taken(self, key: ConversationKey, run_id: str, step: Step) -> Taken:
-        work = self._works.get(run_id)
+        work = self._works.find(run_id)
         if work is None or work.process is not None:
             # Not here any more: dropped by the queue's rules, after it was accepted.
             return Taken("started" if work is not None else "queued")
@@ -164,25 +103,30 @@ class Coordinator:
         """
         explicit = submission.resume_is_explicit
         token = submission.command.resume
-        for run_id in self._of_sessions.get(submission.session_key, ()):
-            work = self._works[run_id]
+        for work in self._works.of_session(submission.session_key):
             if not explicit or token == self._claims.token_of(work.submission):
                 return work.conversation
         return submission.conversation_key
 
     def restore(
-        self, submission: Submission, relay: RunRelay, offered_to: str | None = None
+        self,
+        submission: Submission,
+        relay: RunRelay,
+        offered_to: str | None = None,
+        *,
+        first: bool = False,
     ) -> None:
         """Give a run of a former process its place; `release_held` starts what can.
 
-        One that was offered to a run which is active again is settled when that ends.
+        One that was offered to a run which is active again is settled when that ends; one that may
+        be going on comes `first`.
         """
-        active = None if offered_to is None else self._works.get(offered_to)
+        active = None if offered_to is None else self._works.find(offered_to)
         key = self.conversation_of(submission) if active is None else active.conversation
-        self._add(Work(submission, relay, key))
+        self._works.add(Work(submission, relay, key))
         state = self._conversations.get(key, QueueState())
         if offered_to is None:
-            step = queue.restore(state, submission)
+            step = queue.restore(state, submission, first=first)
         else:
             step = queue.restore_offered(state, submission, offered_to)
         self._apply(key, step)
@@ -200,10 +144,10 @@ class Coordinator:
 
         `applied` names the messages offered to the run that it has taken.
         """
-        work = self._works.get(run_id)
+        work = self._works.find(run_id)
         if work is None:
             return
-        self._remove(run_id)
+        self._works.remove(run_id)
         step = queue.run_ended(
             self._conversations[work.conversation],
             run_id,
@@ -216,7 +160,7 @@ class Coordinator:
 
     def steer_answered(self, run_id: str, *, accepted: bool) -> None:
         """The active run took the offered message `run_id`, or not; late answers change nothing."""
-        work = self._works.get(run_id)
+        work = self._works.find(run_id)
         if work is None:
             return
         state = self._conversations[work.conversation]
@@ -227,6 +171,14 @@ class Coordinator:
             step = queue.steer_refused(state, run_id, now_ms=now, rules=self._rules)
             self._apply(work.conversation, step)
 
+    def abandon(self, run_id: str) -> None:
+        """Forget a run that waits, without an end: another router cares for it now."""
+        work = self._works.find(run_id)
+        if work is not None:
+            self._works.remove(run_id)
+            state = self._conversations[work.conversation]
+            self._apply(work.conversation, queue.abandon(state, run_id))
+
     def start_again(self, conversation: ConversationKey) -> None:
         """Try the start of a held head once more."""
         state = self._conversations.get(conversation)
@@ -235,7 +187,7 @@ class Coordinator:
 
     def abort_run(self, run_id: str, reason: str) -> bool:
         """End one run; False when it is not here."""
-        work = self._works.get(run_id)
+        work = self._works.find(run_id)
         if work is None:
             return False
         state = self._conversations[work.conversation]
@@ -244,7 +196,7 @@ class Coordinator:
 
     def abort_session(self, session_key: str, reason: str) -> None:
         """End everything of one session."""
-        for key in {w.conversation for w in self._of_session(session_key)}:
+        for key in {w.conversation for w in self._works.of_session(session_key)}:
             step = queue.abort_session(self._conversations[key], session_key, reason)
             self._apply(key, step)
 
@@ -260,18 +212,18 @@ class Coordinator:
 
     def active(self) -> list[Submission]:
         """The submissions of all active runs."""
-        return list(self._active.values())
+        return self._works.active()
 
     @property
     def active_count(self) -> int:
         """How many runs are active."""
-        return len(self._active)
+        return self._works.active_count
 
     def queued_count(self, session_key: str | None = None) -> int:
         """How many runs wait or are being offered, of one session or of all."""
         if session_key is None:
-            return len(self._works) - len(self._active)
-        return sum(1 for work in self._of_session(session_key) if work.process is None)
+            return len(self._works) - self._works.active_count
+        return sum(1 for work in self._works.of_session(session_key) if work.process is None)
 
     def is_held(self, conversation: ConversationKey) -> bool:
         """True while the head of the conversation finds no room."""
@@ -279,11 +231,11 @@ class Coordinator:
 
     def find(self, run_id: str) -> Work | None:
         """A run that has not ended yet."""
-        return self._works.get(run_id)
+        return self._works.find(run_id)
 
     def offered_to(self, run_id: str) -> tuple[str, ...]:
         """The messages that are offered to this run without an answer."""
-        work = self._works.get(run_id)
+        work = self._works.find(run_id)
         if work is None:
             return ()
         steers = self._conversations[work.conversation].steers
@@ -319,7 +271,7 @@ class Coordinator:
                 if process is not None:
                     process.abort(reason)
             case DispatchSteer(active_run_id, mode, submission):
-                self._renew(submission)
+                self._works.renew(submission)
                 self._hooks.steer(active_run_id, mode, submission)
             case Dropped(submissions, reason):
                 for submission in submissions:
@@ -335,9 +287,12 @@ class Coordinator:
 
     def _begin(self, key: ConversationKey, submission: Submission) -> None:
         run_id = submission.run_id
-        work = self._renew(submission)
+        work = self._works.renew(submission)
         if not self._claims.free(submission) or self._older_waits(key, submission):
-            self._hold(key, submission, "session_busy")
+            self._hold(key, submission, SESSION_BUSY)
+            return
+        if not self._hooks.own(submission.session_key):
+            self._hold(key, submission, SESSION_ELSEWHERE)
             return
         try:
             process = self._hooks.start(submission, work.relay)
@@ -347,17 +302,15 @@ class Coordinator:
         except StartRefused as exc:
             self._hold(key, submission, exc.reason)
             return
-        self._claims.take(submission)
-        self._active[run_id] = submission
-        self._works[run_id] = replace(work, process=process)
+        self._works.started(submission, process)
         work.relay.phases.step(RunPhase.WAITING_FOR_SLOT, "coordinator")
 
     def _hold(self, key: ConversationKey, submission: Submission, reason: str) -> None:
         run_id = submission.run_id
         held = queue.start_refused(self._conversations[key], run_id)
         self._keep(key, held.state)
-        if reason == "session_busy":
-            # Whatever it waits for ends as a run of this router: `run_ended` tries again.
+        if reason in (SESSION_BUSY, SESSION_ELSEWHERE):
+            # What it waits for is told: a run of this router ends, or the session comes here.
             return
         if run_id == self._arriving:
             self._refusal = reason
@@ -381,7 +334,7 @@ class Coordinator:
 
     def _drop(self, submission: Submission, reason: str) -> None:
         """No accepted run is left without an end."""
-        relay = self._remove(submission.run_id).relay
+        relay = self._works.remove(submission.run_id).relay
         relay.phases.step(RunPhase.ABORTED, "coordinator")
         completed = RunCompleted(
             completed=Completion(
@@ -398,33 +351,8 @@ class Coordinator:
 
     def _absorb(self, submission: Submission, by: str, mode: str) -> None:
         run_id = submission.run_id
-        relay = self._remove(run_id).relay
+        relay = self._works.remove(run_id).relay
         relay.phases.step(RunPhase.ABORTED, "coordinator")
         payload = RunAbsorbed(run_id=run_id, absorbed_by=by, mode=mode)
         relay.publish("run_absorbed", payload)
         self._hooks.absorbed(submission, by, mode)
-
-    # Keeping
-
-    def _of_session(self, session_key: str) -> list[Work]:
-        return [self._works[run_id] for run_id in self._of_sessions.get(session_key, ())]
-
-    def _add(self, work: Work) -> None:
-        self._works[work.submission.run_id] = work
-        self._of_sessions.setdefault(work.submission.session_key, {})[work.submission.run_id] = None
-
-    def _renew(self, submission: Submission) -> Work:
-        """The queue may have changed a submission: joined others to it, or written receipts."""
-        work = replace(self._works[submission.run_id], submission=submission)
-        self._works[submission.run_id] = work
-        return work
-
-    def _remove(self, run_id: str) -> Work:
-        work = self._works.pop(run_id)
-        session = self._of_sessions[work.submission.session_key]
-        del session[run_id]
-        if not session:
-            del self._of_sessions[work.submission.session_key]
-        self._active.pop(run_id, None)
-        self._claims.release(run_id)
-        return work

@@ -45,7 +45,10 @@ class Questions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Marks conversations that no longer fit, tries silent failures once more, tidies up."""
+    """Marks conversations that no longer fit, tries silent failures once more, tidies up.
+
+    `try_again` None: nobody would be there for the answer of a second run.
+    """
 
     config: LemonConfig
     clock: Clock
@@ -53,7 +56,7 @@ class Endings:
     windows: Windows
     questions: Questions
     record: Recorder
-    try_again: Callable[[Submission], Awaitable[None]]
+    try_again: Callable[[Submission], Awaitable[None]] | None
 
     async def after_end(
         self, submission: Submission, completed: RunCompleted, streamed_text: bool
@@ -69,7 +72,9 @@ class Endings:
             )
             if marker is not None:
                 await self.compactions.put(marker)
-        again = None if streamed_text else retry_of(submission, end)
+        if self.try_again is None or streamed_text:
+            return
+        again = retry_of(submission, end)
         if again is not None:
             await self.try_again(again)
 

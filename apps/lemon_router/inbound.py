@@ -73,8 +73,8 @@ class Inbound:
         scope = ChatScope(transport=message.channel_id, chat_id=peer.id, topic_id=peer.thread_id)
         if self._bindings.resolve_binding(scope) is not None:
             return scope
-        topic = None if peer.thread_id is None else _number(peer.thread_id)
-        return ChatScope(transport=message.channel_id, chat_id=_number(peer.id), topic_id=topic)
+        topic = None if peer.thread_id is None else number(peer.thread_id)
+        return ChatScope(transport=message.channel_id, chat_id=number(peer.id), topic_id=topic)
 
     def _queue_mode(self, meta: Mapping[str, object], scope: ChatScope) -> QueueMode:
         named = meta.get("queue_mode")
@@ -117,7 +117,8 @@ def _resume(value: object) -> ResumeToken | None:
     return ResumeToken(engine=engine, value=token)
 
 
-def _number(text: str) -> int | str:
+def number(text: str) -> int | str:
+    """`text` as a number when it is written as one; a chat's id is one in its own channel."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     # Only the canonical spelling: "007" is a name.
     return int(text) if digits.isdecimal() and str(int(digits)) == digits else sign + digits

@@ -115,7 +115,7 @@ class Ledger:
 
     async def advance(self, run_id: str, *, surely: bool = False, **changes: object) -> None:
         """Write `changes`; a failure is logged, or with `surely` tried again until it works."""
-        async with self._writes.setdefault(run_id, anyio.Lock()):
+        async with self._writes.setdefault(run_id, anyio.Lock(fast_acquire=True)):
             for attempt in count():
                 try:
                     await self._write(run_id, changes)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
 
-from lemon_core.bridges import EngineRuntime, SteerMode, SubmitReceipt
-from lemon_core.bus import Bus
-from lemon_core.clock import Clock
+from lemon_core.bridges import SteerMode, SubmitReceipt
 from lemon_core.events import Completion, RunCompleted
-from lemon_core.journal import Journal
 from lemon_core.logs import get_logger
 from lemon_core.resume import ConversationKey
 from lemon_core.util import capped_backoff
-from lemon_router.admission import Admission, AdmissionState, AdmissionStore
-from lemon_router.coordinator import Coordinator, StartFailed, StartRefused, Taken
+from lemon_router.admission import Admission, AdmissionState
+from lemon_router.coordinator import Coordinator
+from lemon_router.hooks import StartFailed, StartRefused, Taken
 from lemon_router.ledger import Ledger
 from lemon_router.phases import ABORT_REASONS
-from lemon_router.queue import QueueRules
 from lemon_router.relay import RunRelay
 from lemon_router.requests import Submission
-from lemon_router.run_process import Former, ProcessParts, Records, RunProcess, is_loss
+from lemon_router.run_ends import is_loss
+from lemon_router.run_process import Former, ProcessParts, RunProcess
 from lemon_router.steering import Steering
+from lemon_router.surroundings import Surroundings
 
 log = get_logger("lemon_router.lifecycle")
 
@@ -38,57 +35,6 @@ NOT_READY: Final = "router_not_ready"
 FULL: Final = "run_capacity_reached"
 EXPIRED: Final = "context_expired"
 CRASHED: Final = "run_process_terminated"
-
-Emit = Callable[[str, Mapping[str, object]], None]
-
-
-class Followers(Protocol):
-    """Outside fan-outs of a run's events (core's `EventBridge`)."""
-
-    def subscribe_run(self, run_id: str) -> None:
-        """Pass the run's events on from now."""
-
-    def unsubscribe_run(self, run_id: str) -> None:
-        """The run is over."""
-
-
-class NoFollowers:
-    """Nobody outside cares."""
-
-    def subscribe_run(self, run_id: str) -> None:
-        """See `Followers`."""
-
-    def unsubscribe_run(self, run_id: str) -> None:
-        """See `Followers`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the runs of one router stand on; `tasks` owns their processes.
-
-    `late_resume` binds a queued submission to what its session has learned since. `after_end` hears
-    of each end before the next run of the conversation starts, `forget_run` when all is stored.
-    `alive` tells whether another router of a shared store lives (None: there is no other).
-    `emit` counts (name and facts).
-    """
-
-    engine: EngineRuntime
-    records: Records
-    admissions: AdmissionStore
-    journal: Journal
-    bus: Bus
-    clock: Clock
-    tasks: TaskGroup
-    late_resume: Callable[[Submission], Awaitable[Submission]]
-    after_end: Callable[[Submission, RunCompleted, bool], Awaitable[None]]
-    alive: Callable[[str], Awaitable[bool]] | None = None
-    forget_run: Callable[[str], None] = field(default=lambda run_id: None)
-    followers: Followers = field(default_factory=NoFollowers)
-    rules: QueueRules = field(default_factory=QueueRules)
-    run_process_limit: int | None = None
-    steer_ack_timeout_ms: int = 5_000
-    idle_timeout_ms: int = 0
-    emit: Emit = field(default=lambda name, facts: None)
 
 
 class Lifecycle:
@@ -152,7 +98,9 @@ class Lifecycle:
         self._follow(submission.run_id)
         if former is not None:
             self._formers[submission.run_id] = former
-        self.coordinator.restore(submission, self._relay(submission), offered_to)
+        self.coordinator.restore(
+            submission, self._relay(submission), offered_to, first=former is not None
+        )
 
     def state_of(self, record: Admission) -> AdmissionState:
         """The record's state as it is now: of a live run more is known than what is stored."""
@@ -167,7 +115,26 @@ class Lifecycle:
         """The process of an active run."""
         return self._processes.get(run_id)
 
+    def let_go(self, run_id: str) -> None:
+        """Another router cares for a run by now; it goes on, but not here."""
+        process = self._processes.get(run_id)
+        if process is not None:
+            process.detach()
+            return
+        self.coordinator.abandon(run_id)
+        self._gone(run_id)
+
+    def _gone(self, run_id: str) -> None:
+        """Nothing of the run is here any more; who watches it is told that."""
+        self.ledger.forget(run_id)
+        self._unfollow(run_id)
+        self._around.journal.close_run(run_id)
+
     # What the coordinator asks for
+
+    def own(self, session_key: str) -> bool:
+        """See `Hooks.own`."""
+        return self._around.ownership.claim(session_key)
 
     def start(self, submission: Submission, relay: RunRelay) -> RunProcess:
         """See `Hooks.start`."""
@@ -236,12 +203,16 @@ class Lifecycle:
         completed, applied = await self._lived(process)
         self._processes.pop(run_id, None)
         if completed is None:
+            if not self.refusing:
+                self.coordinator.run_ended(run_id)
+                self._gone(run_id)
             self._notify()
             return
         self._writing += 1
         self._count_completion()
         try:
             await self.tell_end(process.submission, completed, process.streamed_text)
+            self._around.ownership.run_over(process.submission.session_key)
             self.coordinator.run_ended(run_id, applied)
             await self._write_end(run_id, completed.completed)
         finally:

@@ -16,144 +16,44 @@ being offered to the active run (`steers`). What an arriving message does:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, cast
+from dataclasses import replace
+from typing import cast
 
 from lemon_core.bridges import SteerMode
 from lemon_core.runs import QueueMode
-from lemon_router.followups import is_promoted, mergeable, merged, steerable, with_receipt
+from lemon_router.followups import is_promoted, steerable, with_receipt
+from lemon_router.queue_line import (
+    by_age,
+    drop,
+    not_active,
+    place,
+    start_next,
+    then_start,
+)
+from lemon_router.queue_state import (
+    DEFAULT_RULES,
+    FALLBACK,
+    INTERRUPTED,
+    QUEUE_FULL,
+    Absorbed,
+    CancelActive,
+    DispatchSteer,
+    Dropped,
+    PendingSteer,
+    QueueRules,
+    QueueState,
+    Refused,
+    Requeued,
+    Step,
+)
 from lemon_router.requests import Submission
-
-FALLBACK: Final[Mapping[str, QueueMode]] = {
-    "steer": "followup",
-    "steer_backlog": "collect",
-    "redirect": "followup",
-}
-"""How a message is queued that was not taken by the active run."""
-INTERRUPTED: Final = "interrupted"
-QUEUE_FULL: Final = "queue_full"
-
-DropRule = Literal["oldest", "newest", "reject"]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRules:
-    """How follow-ups join, and how many messages may wait (`cap` None: any number).
-
-    Past the cap `oldest` drops the message that waits longest, `newest` the arriving one, and
-    `reject` refuses the arriving one. Active runs and steers under way do not count and are never
-    dropped; an interrupting message does not wait in line and is not counted either.
-    """
-
-    debounce_ms: int = 500
-    cap: int | None = None
-    drop: DropRule = "reject"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingSteer:
-    """A message offered to the active run, and how it is queued if that does not take it."""
-
-    active_run_id: str
-    submission: Submission
-    mode: SteerMode
-    fallback: QueueMode
-
-
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """The run that is going on, those that wait for it, first in front, and those offered to it.
-
-    While `held` the head may not start: there is no room for it now.
-    """
-
-    active: Submission | None = None
-    waiting: tuple[Submission, ...] = ()
-    steers: tuple[PendingSteer, ...] = ()
-    last_followup_at_ms: int | None = None
-    held: bool = False
-
-    @property
-    def idle(self) -> bool:
-        """True when the conversation has nothing to do."""
-        return self.active is None and not self.waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Begin this run now."""
-
-    submission: Submission
-
-
-@dataclass(frozen=True, slots=True)
-class CancelActive:
-    """Ask the running one to end."""
-
-    run_id: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchSteer:
-    """Offer this message to the active run."""
-
-    active_run_id: str
-    mode: SteerMode
-    submission: Submission
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """These will never start; each needs its synthetic end."""
-
-    submissions: tuple[Submission, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Absorbed:
-    """This one has become part of the run `by`; whoever waits for it goes on with that."""
-
-    submission: Submission
-    by: str
-    mode: QueueMode
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The arriving message is not taken; nothing else has changed."""
-
-    submission: Submission
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Requeued:
-    """This one was not taken by the active run and waits in line now."""
-
-    submission: Submission
-    asked: SteerMode
-
-
-Effect = Start | CancelActive | DispatchSteer | Dropped | Absorbed | Refused | Requeued
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The outcome of one event: the next state, and what has to be done about it."""
-
-    state: QueueState
-    effects: tuple[Effect, ...] = field(default=())
-
 
 # Arriving
 
 
 def submit(
-    state: QueueState, submission: Submission, *, now_ms: int, rules: QueueRules = QueueRules()
+    state: QueueState, submission: Submission, *, now_ms: int, rules: QueueRules = DEFAULT_RULES
 ) -> Step:
     """A message arrives; the table above says what it does."""
     mode, active = submission.queue_mode, state.active
@@ -198,13 +98,13 @@ def _queue(
     state: QueueState, submission: Submission, mode: QueueMode, now_ms: int, rules: QueueRules
 ) -> Step:
     """Put an arriving message in line, within the rules; the head starts if nothing is active."""
-    placed = _place(state, submission, mode, now_ms, rules)
+    placed = place(state, submission, mode, now_ms, rules)
     if mode == "interrupt" and state.active is not None:
         cancel = CancelActive(state.active.run_id, INTERRUPTED)
         return Step(placed.state, (*placed.effects, cancel))
     if mode != "interrupt" and _over(placed.state, state, rules):
         return _shed(state, placed, submission, rules)
-    return _then_start(placed)
+    return then_start(placed)
 
 
 def _over(placed: QueueState, before: QueueState, rules: QueueRules) -> bool:
@@ -223,58 +123,22 @@ def _shed(before: QueueState, placed: Step, arriving: Submission, rules: QueueRu
             return Step(before, (Dropped((arriving,), QUEUE_FULL),))
         case "oldest":
             others = [s for s in placed.state.waiting if s.run_id != arriving.run_id]
-            return _drop(placed.state, (min(others, key=lambda s: s.order),), QUEUE_FULL)
+            return drop(placed.state, (min(others, key=lambda s: s.order),), QUEUE_FULL)
 
 
-def _place(
-    state: QueueState, submission: Submission, mode: QueueMode, now_ms: int, rules: QueueRules
-) -> Step:
-    """The line with `submission` in it; nothing starts."""
-    if mode == "interrupt":
-        return Step(replace(state, waiting=(submission, *state.waiting)))
-    if mode == "followup":
-        return _follow_up(state, submission, now_ms, rules)
-    if state.active is not None and submission.from_user:
-        return Step(replace(state, waiting=_before_goals(state.waiting, submission)))
-    return Step(replace(state, waiting=(*state.waiting, submission)))
-
-
-def _follow_up(state: QueueState, submission: Submission, now_ms: int, rules: QueueRules) -> Step:
-    last_at = state.last_followup_at_ms
-    noted = replace(state, last_followup_at_ms=now_ms)
-    last = state.waiting[-1] if state.waiting else None
-    soon = last_at is not None and now_ms - last_at <= rules.debounce_ms
-    if last is None or not soon or not mergeable(last, submission):
-        return Step(replace(noted, waiting=(*state.waiting, submission)))
-    both = merged(last, submission)
-    return Step(
-        replace(noted, waiting=(*state.waiting[:-1], both)),
-        (Absorbed(last, submission.run_id, "followup"),),
-    )
-
-
-def _before_goals(
-    waiting: tuple[Submission, ...], submission: Submission
-) -> tuple[Submission, ...]:
-    """A person does not wait behind the steps of a goal, but behind all else."""
-    place = next((i for i, s in enumerate(waiting) if s.continues_goal), len(waiting))
-    return (*waiting[:place], submission, *waiting[place:])
-
-
-def restore(state: QueueState, submission: Submission) -> Step:
+def restore(state: QueueState, submission: Submission, *, first: bool = False) -> Step:
     """A message of a former process gets its place back; nothing starts before `start_again`.
 
     Steers wait as their fallback says, an interrupting message is in front and cancels nothing, and
-    nothing is joined or dropped.
+    nothing is joined or dropped. What may be going on already comes `first`; a message that another
+    router left goes before those that came after it.
     """
     mode = FALLBACK.get(submission.queue_mode, submission.queue_mode)
     told = submission.in_mode(mode)
-    if mode == "interrupt":
+    if first or mode == "interrupt":
         waiting = (told, *state.waiting)
-    elif mode != "followup" and told.from_user:
-        waiting = _before_goals(state.waiting, told)
     else:
-        waiting = (*state.waiting, told)
+        waiting = by_age(state.waiting, told, goals_last=mode != "followup" and told.from_user)
     return Step(replace(state, waiting=waiting, held=state.active is None))
 
 
@@ -304,7 +168,7 @@ def start_refused(state: QueueState, run_id: str) -> Step:
 
 def start_again(state: QueueState) -> Step:
     """There may be room again."""
-    return _start_next(replace(state, held=False))
+    return start_next(replace(state, held=False))
 
 
 def start_failed(state: QueueState, run_id: str, reason: str) -> Step:
@@ -312,7 +176,7 @@ def start_failed(state: QueueState, run_id: str, reason: str) -> Step:
     active = state.active
     if active is None or active.run_id != run_id:
         return Step(state)
-    step = _start_next(replace(state, active=None))
+    step = start_next(replace(state, active=None))
     return Step(step.state, (Dropped((active,), reason), *step.effects))
 
 
@@ -320,6 +184,11 @@ def withdraw(state: QueueState, run_id: str) -> Step:
     """Take back an arriving message that found no room; its sender is told so."""
     kept = tuple(s for s in state.waiting if s.run_id != run_id)
     return Step(replace(state, waiting=kept, held=state.held and bool(kept)))
+
+
+def abandon(state: QueueState, run_id: str) -> Step:
+    """Another router cares for a waiting or offered message; nobody here is told."""
+    return withdraw(_without_steer(state, run_id), run_id)
 
 
 # Ending
@@ -331,7 +200,7 @@ def run_ended(
     *,
     applied: AbstractSet[str] = frozenset(),
     now_ms: int = 0,
-    rules: QueueRules = QueueRules(),
+    rules: QueueRules = DEFAULT_RULES,
 ) -> Step:
     """The active run is over; the next in line starts. Late news of other runs change nothing.
 
@@ -348,7 +217,7 @@ def run_ended(
         else:
             fallen = _fall_back(step.state, steer, now_ms, rules)
             step = Step(fallen.state, (*step.effects, *fallen.effects))
-    return _then_start(step)
+    return then_start(step)
 
 
 def steer_taken(state: QueueState, run_id: str) -> Step:
@@ -361,19 +230,19 @@ def steer_taken(state: QueueState, run_id: str) -> Step:
 
 
 def steer_refused(
-    state: QueueState, run_id: str, *, now_ms: int, rules: QueueRules = QueueRules()
+    state: QueueState, run_id: str, *, now_ms: int, rules: QueueRules = DEFAULT_RULES
 ) -> Step:
     """The active run did not take the offered message; it waits in line in its fallback mode."""
     pending = _pending(state, run_id)
     if pending is None:
         return Step(state)
-    return _then_start(_fall_back(_without_steer(state, run_id), pending, now_ms, rules))
+    return then_start(_fall_back(_without_steer(state, run_id), pending, now_ms, rules))
 
 
 def _fall_back(state: QueueState, steer: PendingSteer, now_ms: int, rules: QueueRules) -> Step:
     # Not subject to the cap: the message was let in when it came.
     told = _unsteered(steer.submission, steer.fallback, now_ms)
-    placed = _place(state, told, steer.fallback, now_ms, rules)
+    placed = place(state, told, steer.fallback, now_ms, rules)
     requeued = Requeued(told, steer.mode)
     return Step(placed.state, (*placed.effects, requeued))
 
@@ -392,32 +261,17 @@ def abort_run(state: QueueState, run_id: str, reason: str) -> Step:
     """End one run, wherever it stands."""
     if state.active is not None and state.active.run_id == run_id:
         return Step(state, (CancelActive(run_id, reason),))
-    return _drop(state, tuple(s for s in _not_active(state) if s.run_id == run_id), reason)
+    return drop(state, tuple(s for s in not_active(state) if s.run_id == run_id), reason)
 
 
 def abort_session(state: QueueState, session_key: str, reason: str) -> Step:
     """End everything of one session; other sessions of a shared conversation are left alone."""
-    doomed = tuple(s for s in _not_active(state) if s.session_key == session_key)
-    step = _drop(state, doomed, reason)
+    doomed = tuple(s for s in not_active(state) if s.session_key == session_key)
+    step = drop(state, doomed, reason)
     active = state.active
     if active is None or active.session_key != session_key:
         return step
     return Step(step.state, (*step.effects, CancelActive(active.run_id, reason)))
-
-
-def _drop(state: QueueState, doomed: tuple[Submission, ...], reason: str) -> Step:
-    if not doomed:
-        return Step(state)
-    gone = {s.run_id for s in doomed}
-    kept = tuple(s for s in state.waiting if s.run_id not in gone)
-    steers = tuple(p for p in state.steers if p.submission.run_id not in gone)
-    held = state.held and bool(kept)
-    left = replace(state, waiting=kept, steers=steers, held=held)
-    return Step(left, (Dropped(doomed, reason),))
-
-
-def _not_active(state: QueueState) -> tuple[Submission, ...]:
-    return (*state.waiting, *(pending.submission for pending in state.steers))
 
 
 def _pending(state: QueueState, run_id: str) -> PendingSteer | None:
@@ -427,15 +281,3 @@ def _pending(state: QueueState, run_id: str) -> PendingSteer | None:
 def _without_steer(state: QueueState, run_id: str) -> QueueState:
     kept = tuple(p for p in state.steers if p.submission.run_id != run_id)
     return replace(state, steers=kept)
-
-
-def _then_start(step: Step) -> Step:
-    started = _start_next(step.state)
-    return Step(started.state, (*step.effects, *started.effects))
-
-
-def _start_next(state: QueueState) -> Step:
-    if state.active is not None or not state.waiting or state.held:
-        return Step(state)
-    head, *rest = state.waiting
-    return Step(replace(state, active=head, waiting=tuple(rest)), (Start(head),))

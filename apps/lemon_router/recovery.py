@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import anyio
 from pydantic import ValidationError
 
 from lemon_core.bridges import RunSnapshot
@@ -23,9 +24,11 @@ from lemon_core.events import RunCompleted
 from lemon_core.logs import get_logger
 from lemon_core.store import RunRecord, StoreCorrupt
 from lemon_router.admission import Admission, joined_by_run, revived_whole
-from lemon_router.lifecycle import Lifecycle, Surroundings, end_state
+from lemon_router.lifecycle import Lifecycle, end_state
 from lemon_router.requests import Submission
-from lemon_router.run_process import Former, Records, completed_of
+from lemon_router.run_ends import completed_of
+from lemon_router.run_process import Former, Records
+from lemon_router.surroundings import Surroundings
 
 log = get_logger("lemon_router.recovery")
 
@@ -48,6 +51,7 @@ class Recovery:
         self._lifecycle, self._ledger = lifecycle, lifecycle.ledger
         self._runs, self._router_id, self._resume = runs, router_id, resume
         self._engine, self._emit, self._alive = around.engine, around.emit, around.alive
+        self._ownership = around.ownership
         self._taken: dict[str, str] = {}
         self._looked_for: list[tuple[Submission, Former]] = []
         self._waiting: list[tuple[Submission, str | None]] = []
@@ -141,7 +145,11 @@ class Recovery:
         self._emit("lemon.router.recovery", {"action": action})
 
     async def _restore(self) -> None:
-        for submission, former in self._looked_for:
+        async with anyio.create_task_group() as tasks:
+            for submission, _ in self._looked_for:
+                tasks.start_soon(self._ownership.take, submission.session_key)
+        # Each goes to the front of its line.
+        for submission, former in reversed(self._looked_for):
             self._emit("lemon.router.recovery", {"action": "looked_for"})
             self._lifecycle.restore(submission, former)
         # Those that may be running come first, whatever was to interrupt them.

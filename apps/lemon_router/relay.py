@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from lemon_core.approval_types import EVENT_TYPES
 from lemon_core.approvals import TOPIC as APPROVALS
@@ -73,10 +72,8 @@ class RunRelay:
     def relay(self, event: Event) -> None:
         """Record `event` for watchers and copy it to the session's topic."""
         engine_seq = event.meta.get("event_seq")
-        numbered = event
-        if engine_seq is not None:
-            numbered = replace(event, meta={**event.meta, "engine_event_seq": engine_seq})
-        self._journal.append(self.run_id, numbered)
+        facts = {} if engine_seq is None else {"engine_event_seq": engine_seq}
+        self._journal.append(self.run_id, event, **facts)
         self._bus.publish(session_topic(self.session_key), event)
 
     def publish(self, event_type: str, payload: object) -> None:

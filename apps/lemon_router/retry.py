@@ -15,6 +15,8 @@ ATTEMPT: Final = "zero_answer_retry_attempt"
 RETRY_OF: Final = "zero_answer_retry_of_run"
 FINAL_ERRORS: Final = frozenset({"user_requested", "interrupted", "new_session", "timeout"})
 _MARKS: Final = ("assistant_error", "assistant error")
+# Of lemon_ai's: a refused key, and a request that the provider will not take a second time either.
+_LASTING: Final = frozenset({"auth", "client"})
 
 
 def retry_of(submission: Submission, end: Completion) -> Submission | None:
@@ -63,5 +65,11 @@ def _is_worth_it(submission: Submission, end: Completion) -> bool:
         and any(mark in words for mark in _MARKS)
         and not is_context_overflow(end.error)
         and code not in FINAL_ERRORS
+        and _category(end.error) not in _LASTING
         and ATTEMPT not in submission.meta
     )
+
+
+def _category(error: object) -> object:
+    detail = error.get("detail") if isinstance(error, Mapping) else None
+    return detail.get("category") if isinstance(detail, Mapping) else None

@@ -7,29 +7,25 @@ gateway's or one made here; later ones are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Final, Literal, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from lemon_core.bridges import (
     EngineRuntime,
     ExecutionRejected,
     RunIdConflict,
-    RunNotFound,
     RunSnapshot,
-    StreamLost,
     SubmitReceipt,
 )
 from lemon_core.bus import Subscription
 from lemon_core.clock import Clock
-from lemon_core.errors import LemonError
 from lemon_core.events import (
-    Completion,
     Delta,
     EngineAction,
     ErrorValue,
@@ -42,8 +38,17 @@ from lemon_core.phases import RunPhase
 from lemon_core.runs import InvalidCommand
 from lemon_core.store import RunRecord
 from lemon_core.util import capped_backoff
+from lemon_core.waiting import first_of
 from lemon_router.relay import RunRelay
 from lemon_router.requests import Submission
+from lemon_router.run_at_gateway import NODE_LOST, RunAtGateway
+from lemon_router.run_ends import (
+    GATEWAY_RUN_DOWN,
+    RUN_LOST,
+    TERMINATED,
+    completed_of,
+    synthetic_end,
+)
 from lemon_router.watchdog import Watchdog
 
 log = get_logger("lemon_router.run_process")
@@ -53,14 +58,8 @@ RETRY_MAX_MS: Final = 2_000
 ABORT_GRACE_MS: Final = 150
 LOSS_GRACE_MS: Final = 200
 CRASH_GRACE_MS: Final = 20
-BIND_GRACE_MS: Final = (200, 1_500)
-CHECK_INTERVAL_MS: Final = 15_000
 PROGRESS_EVENTS: Final = 50
 """After how many events of the gateway the place in its stream is stored anew."""
-RUN_LOST: Final = "run_lost"
-GATEWAY_RUN_DOWN: Final = "gateway_run_down"
-TERMINATED: Final = "run_process_terminated"
-NODE_LOST: Final = "node_lost"
 RESTART: Final = "restart"
 Fate = Literal["again"]
 """The run never began and may be submitted again; otherwise it has its end."""
@@ -114,11 +113,15 @@ class RunProcess:
         self.streamed_text = False
         self._relay, self._parts, self._former = relay, parts, former
         self._engine, self._clock = parts.engine, parts.clock
+        self._there = RunAtGateway(submission.run_id, parts.engine, parts.clock)
         self._abort_reason: str | None = None
         self._abort_asked = anyio.Event()
         self._submitted = False
-        self._started = anyio.Event()
+        self._is_watched = False
         self._ended = anyio.Event()
+        # While the run is driven: what it hears, and the tasks that help.
+        self._heard: Subscription | None = None
+        self._tasks: TaskGroup | None = None
         self._epoch = "" if former is None else former.stream_epoch or ""
         self._last_seq = 0 if former is None else former.last_event_seq
         self._noted_seq = self._last_seq
@@ -139,6 +142,8 @@ class RunProcess:
         if self._abort_reason is None:
             self._abort_reason = reason
             self._abort_asked.set()
+            if self._tasks is not None:
+                self._tasks.start_soon(self._watch_abort, reason)
 
     def keep_alive(self) -> None:
         """Somebody wants to wait longer for a silent run."""
@@ -146,7 +151,7 @@ class RunProcess:
 
     def detach(self) -> None:
         """Let the run go on without this process: a later one finds it again."""
-        self._ended.set()
+        self._stop()
 
     def crashed(self) -> None:
         """Publish an end for a process that broke; a later one of the gateway is ignored."""
@@ -159,21 +164,29 @@ class RunProcess:
 
     async def run(self) -> RunCompleted | None:
         """Drive the run to its end and return how it ended; None when it was let go."""
-        with self._relay.listen() as events:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._pump, events)
-                tasks.start_soon(self._drive)
-                tasks.start_soon(self._watch_abort)
-                tasks.start_soon(self._watch_silence)
-                await self._ended.wait()
-                tasks.cancel_scope.cancel()
+        with self._relay.listen() as self._heard:
+            try:
+                async with anyio.create_task_group() as self._tasks:
+                    self._tasks.start_soon(self._drive)
+                    if self._abort_reason is not None:
+                        self._tasks.start_soon(self._watch_abort, self._abort_reason)
+                    await self._pump(self._heard)
+                    await self._ended.wait()
+                    self._tasks.cancel_scope.cancel()
+            finally:
+                self._heard = self._tasks = None
         return self.completion
+
+    def _stop(self) -> None:
+        self._ended.set()
+        if self._heard is not None:
+            self._heard.close()
 
     # Relaying
 
     async def _pump(self, events: Subscription) -> None:
         """Relay what is published for the run, until its completion."""
-        while batch := await events.receive_batch():
+        while not self._ended.is_set() and (batch := await events.receive_batch()):
             self._watchdog.touch()
             for event in batch:
                 if self.completion is None:
@@ -192,7 +205,9 @@ class RunProcess:
             # It may be here before the answer to the submission is.
             self.phases.step_from(RunPhase.WAITING_FOR_SLOT, RunPhase.DISPATCHED_TO_GATEWAY)
             self.phases.step(RunPhase.STARTING_ENGINE, event.type)
-            self._started.set()
+            if not self._is_watched and self._tasks is not None:
+                self._is_watched = True
+                self._tasks.start_soon(self._watch_silence)
         elif event.type == "engine_completed":
             self.phases.step(RunPhase.FINALIZING, event.type)
         self._relay.relay(event)
@@ -212,7 +227,7 @@ class RunProcess:
         # The phase goes first: run_completed is the last thing a watcher sees of a run.
         self.phases.end(ok=payload.completed.ok, error=payload.completed.error)
         self._relay.relay(event)
-        self._ended.set()
+        self._stop()
 
     # Driving
 
@@ -255,7 +270,7 @@ class RunProcess:
     async def _wait(self, attempt: int) -> None:
         """Back off before the next try; an abort ends the wait."""
         delay_ms = capped_backoff(RETRY_BASE_MS, attempt, RETRY_MAX_MS)
-        await _first(partial(self._clock.sleep, delay_ms), self._abort_asked.wait)
+        await first_of(partial(self._clock.sleep, delay_ms), self._abort_asked.wait)
 
     async def _found(self) -> bool:
         """Look for a run of a former process; False when it has its end by now."""
@@ -267,8 +282,9 @@ class RunProcess:
     async def _follow(self) -> Fate | None:
         """Notice a run that the gateway lost, or whose end did not come over the bus."""
         while True:
-            shared = await self._shares_bus()
-            reason = await (self._checked_for() if shared else self._streamed())
+            shared = await self._there.shares_bus()
+            there = self._there
+            reason = await (there.checked_for() if shared else there.streamed(self._last_seq))
             fate = await self._fate(
                 reason, grace_ms=CRASH_GRACE_MS if reason == NODE_LOST else LOSS_GRACE_MS
             )
@@ -303,7 +319,7 @@ class RunProcess:
         if record is not None and record.summary is not None:
             self._end(completed_of(record))
             return None
-        if reason not in (RESTART, NODE_LOST) and not await self._gateway_restarted():
+        if reason not in (RESTART, NODE_LOST) and not await self._there.restarted(self._epoch):
             self._synthesize({"code": GATEWAY_RUN_DOWN, "detail": reason})
         elif record is not None:
             self._synthesize(RUN_LOST)
@@ -312,59 +328,6 @@ class RunProcess:
         else:
             return "again"
         return None
-
-    async def _gateway_restarted(self) -> bool:
-        return (await self._engine.health()).stream_epoch != self._epoch
-
-    async def _shares_bus(self) -> bool:
-        try:
-            return await self._engine.shares_bus()
-        except (LemonError, OSError):
-            return False
-
-    async def _checked_for(self) -> str:
-        """Returns when a gateway on this bus no longer works on the run.
-
-        Its events are here by themselves, the end included: a stream of them would double the cost
-        of a run. This is for the case that should not be, so it is looked for seldom.
-        """
-        while True:
-            await self._clock.sleep(CHECK_INTERVAL_MS)
-            try:
-                snapshot = await self._engine.get_run(self.run_id)
-            except (LemonError, OSError):
-                continue
-            if snapshot is None or snapshot.terminal is not None:
-                return "not_found" if snapshot is None else "ended_unseen"
-
-    async def _unbound(self) -> bool:
-        """True when the gateway does not know a run that it said it had started."""
-        for grace_ms in BIND_GRACE_MS:
-            await self._clock.sleep(grace_ms)
-            if await self._knows():
-                return False
-        return True
-
-    async def _knows(self) -> bool:
-        try:
-            return await self._engine.get_run(self.run_id) is not None
-        except (LemonError, OSError):
-            return True
-
-    async def _streamed(self) -> str:
-        """Returns when the gateway's own stream of the run is over, with the reason."""
-        try:
-            async with aclosing(self._engine.subscribe(self.run_id, self._last_seq)) as stream:
-                async for _ in stream:
-                    pass
-        except StreamLost as exc:
-            return NODE_LOST if exc.reason == NODE_LOST else exc.code
-        except RunNotFound as exc:
-            return exc.code
-        except (LemonError, OSError) as exc:
-            log.info("run.stream_failed", run_id=self.run_id, error=str(exc))
-            return "stream_failed"
-        return "stream_ended"
 
     # Ending
 
@@ -384,80 +347,24 @@ class RunProcess:
             self._relay.announce(event)
             self._complete(event, payload)
 
-    async def _watch_abort(self) -> None:
-        await self._abort_asked.wait()
-        reason = self._abort_reason or "user_requested"
-        await self._cancel(reason)
+    async def _watch_abort(self, reason: str) -> None:
+        await self._there.cancel(reason)
         for attempt in count():
             await self._clock.sleep(capped_backoff(ABORT_GRACE_MS, attempt, RETRY_MAX_MS))
-            if not await self._lives():
+            if not await self._there.lives():
                 self._synthesize(reason)
                 return
             # The submission may have arrived after the cancellation did.
-            await self._cancel(reason)
-
-    async def _lives(self) -> bool:
-        """False when the gateway does not have the run, or cannot be asked."""
-        try:
-            return await self._engine.get_run(self.run_id) is not None
-        except (LemonError, OSError):
-            return False
-
-    async def _cancel(self, reason: str) -> None:
-        try:
-            await self._engine.cancel_by_run_id(self.run_id, reason)
-        except Exception:  # an abort goes on, whatever becomes of the message about it
-            log.exception("run.cancel_failed", run_id=self.run_id)
+            await self._there.cancel(reason)
 
     async def _watch_silence(self) -> None:
-        """End a run that its gateway does not know, or that was not heard of for too long."""
-        await self._started.wait()
+        """End a run that its gateway does not know, or that was not heard of for too long, from its
+        start on."""
         self._watchdog.touch()
-        if await self._unbound():
+        if await self._there.unbound():
             self._synthesize("gateway_run_missing_after_start")
             return
         silent_ms = await self._watchdog.silence()
         log.warning("run.idle_timeout", run_id=self.run_id, idle_ms=silent_ms)
-        await self._cancel("run_watchdog_timeout")
+        await self._there.cancel("run_watchdog_timeout")
         self._synthesize({"code": "run_idle_watchdog_timeout", "detail": {"ms": silent_ms}})
-
-
-def synthetic_end(submission: Submission, error: ErrorValue) -> RunCompleted:
-    """The end of a run that the gateway does not tell of."""
-    completed = Completion(
-        ok=False,
-        answer="",
-        error=error,
-        run_id=submission.run_id,
-        session_key=submission.session_key,
-        meta={"synthetic": True},
-    )
-    return RunCompleted(completed=completed)
-
-
-def is_loss(error: object) -> bool:
-    """True for the end of a run of which nobody knows how far it came."""
-    code = error.get("code") if isinstance(error, Mapping) else error
-    return code in {RUN_LOST, GATEWAY_RUN_DOWN}
-
-
-def completed_of(record: RunRecord) -> RunCompleted:
-    """The end that the store has of a run."""
-    summary = record.summary or {}
-    completed = Completion.model_validate(summary.get("completed"), extra="ignore")
-    duration = summary.get("duration_ms")
-    return RunCompleted(
-        completed=completed, duration_ms=duration if isinstance(duration, int) else None
-    )
-
-
-async def _first(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of `waits` has; the others are cancelled."""
-    async with anyio.create_task_group() as tasks:
-
-        async def until(wait: Callable[[], Awaitable[object]]) -> None:
-            await wait()
-            tasks.cancel_scope.cancel()
-
-        for wait in waits:
-            tasks.start_soon(until, wait)

@@ -6,9 +6,11 @@ from typing import Final, Protocol
 
 import anyio
 
+from lemon_core.bus import SYSTEM_TOPIC, Bus
 from lemon_core.router_views import SessionBusy
 from lemon_core.store import PolicyStore, RunStore, SessionSettingsStore
 from lemon_core.store.wrappers import SessionSettings, Unset
+from lemon_core.system_events import SessionReset
 from lemon_router.admission import AdmissionStore
 
 RESET_WAIT_S: Final = 10.0
@@ -35,15 +37,18 @@ class Sessions:
         policies: PolicyStore,
         settings: SessionSettingsStore,
         admissions: AdmissionStore,
+        bus: Bus,
     ) -> None:
         self._router, self._runs, self._admissions = router, runs, admissions
         self._policies, self._settings = policies, settings
+        self._bus = bus
 
     async def reset(self, session_key: str) -> None:
         """End what the session has, then forget its history, texts, chat state, policy and choices.
 
         Its runs end first: the end of a run writes what the next one would resume. Raises
         `SessionBusy` when they do not end, and nothing is forgotten then; and `StoreError`.
+        Whoever keeps something for the session in this process hears `session_reset`.
         """
         await self._router.abort_session(session_key, RESET_REASON)
         with anyio.move_on_after(RESET_WAIT_S) as waiting:
@@ -54,6 +59,9 @@ class Sessions:
         await self._policies.delete("session", session_key)
         await self._settings.delete(session_key)
         await self._forget_texts(session_key)
+        self._bus.publish_event(
+            SYSTEM_TOPIC, "session_reset", SessionReset(session_key=session_key)
+        )
 
     async def _forget_texts(self, session_key: str) -> None:
         """Ids and digests of the records stay, for a request that is sent again later."""

@@ -18,10 +18,11 @@ from lemon_router.builder import Builder
 from lemon_router.compaction import CatalogWindows, PendingCompactions
 from lemon_router.endings import Endings
 from lemon_router.inbound import Inbound
-from lemon_router.lifecycle import Surroundings
-from lemon_router.queue import QueueRules
+from lemon_router.ownership import EverySession, Ownership
+from lemon_router.queue_state import QueueRules
 from lemon_router.requests import Submission
 from lemon_router.router import Router
+from lemon_router.surroundings import Surroundings
 
 
 def build_router(
@@ -29,6 +30,8 @@ def build_router(
     engine: EngineRuntime,
     tasks: TaskGroup,
     *,
+    router_id: str | None = None,
+    ownership: Ownership | None = None,
     forget_run: Callable[[str], None] = lambda run_id: None,
 ) -> Router:
     """The router of `runtime`; `tasks` owns its runs, `forget_run` hears of each that is over."""
@@ -53,14 +56,15 @@ def build_router(
         windows=CatalogWindows(),
         questions=runtime.approvals,
         record=runtime.introspection.record,
-        try_again=try_again,
+        # A one-shot command ends with its run: the second one would start with the next server.
+        try_again=try_again if runtime.serve else None,
     )
     around = Surroundings(
         engine=engine,
         records=runtime.runs,
         admissions=AdmissionStore(runtime.store),
         journal=Journal(
-            epoch=ids.new_uuid(),
+            epoch=router_id or ids.new_uuid(),
             clock=clock,
             limits=JournalLimits.of_section(section.rpc),
             on_drop=lambda run_id: router.forget_owner(run_id),
@@ -73,6 +77,7 @@ def build_router(
         alive=node_watch(runtime.store, "router"),
         forget_run=forget_run,
         followers=EventBridge(runtime.capabilities),
+        ownership=ownership or EverySession(),
         rules=queue_rules(runtime),
         run_process_limit=section.run_process_limit,
         steer_ack_timeout_ms=section.steer_ack_timeout_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
@@ -97,6 +97,7 @@ class InProcess(Router):
             runtime.policies,
             runtime.session_settings,
             AdmissionStore(runtime.store),
+            runtime.bus,
         )
         self._questions = Questions(runtime.approvals, engine=engine, ended=router.is_over)
 
@@ -177,17 +178,24 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    rpc: Mapping[str, object] = UNIX, **router_section: object
+    rpc: Mapping[str, object] = UNIX,
+    *,
+    store_url: str | None = None,
+    home: PathSettings | None = None,
+    **router_section: object,
 ) -> AsyncIterator[Served]:
-    """A runtime with the scripted gateway and the router, its service as `rpc` says."""
+    """A runtime with the scripted gateway and the router, its service as `rpc` says.
+
+    With a `store_url` it shares that store with others; `home` is one that was there before.
+    """
     section = {"engine_runtime": "in_process", "health_port": 0, "rpc": rpc, **router_section}
     profile = Profile(
         name="test",
         components=("lemon_router.tests.engine_app:component", "lemon_router.app:component"),
-        config={"router": section},
+        config={"router": section, "store": {"backend": "postgres" if store_url else "sqlite"}},
     )
-    with temp_home() as paths:
-        environ = {"HOME": str(paths.home), **SECRETS}
+    with nullcontext(home) if home is not None else temp_home() as paths:
+        environ = {"HOME": str(paths.home), **SECRETS, "LEMON_STORE_URL": store_url or ""}
         async with boot(profile, cwd=paths.home, environ=environ, paths=paths) as runtime:
             engine = cast(ScriptedEngine, runtime.capabilities.get(ENGINE_RUNTIME))
             router = cast(Router, runtime.capabilities.get(ROUTER))

@@ -34,10 +34,11 @@ from lemon_router.builder import Builder
 from lemon_router.compaction import PendingCompactions
 from lemon_router.endings import Endings
 from lemon_router.inbound import Inbound
-from lemon_router.lifecycle import Surroundings
-from lemon_router.queue import QueueRules
+from lemon_router.ownership import EverySession, Ownership
+from lemon_router.queue_state import QueueRules
 from lemon_router.requests import Submission
 from lemon_router.router import Router
+from lemon_router.surroundings import Surroundings
 from lemon_router.tests.scripted_engine import ScriptedEngine
 
 SESSION = "agent:default:main"
@@ -88,6 +89,7 @@ class Setup:
     rules: QueueRules = field(default_factory=QueueRules)
     config: dict[str, object] = field(default_factory=dict)
     idle_timeout_ms: int = 0
+    tries_again: bool = True
 
 
 @dataclass
@@ -131,6 +133,7 @@ def make_router(
     runs: RunStore | None = None,
     router_id: str = "router-epoch",
     alive: Callable[[str], Awaitable[bool]] | None = None,
+    ownership: Ownership | None = None,
 ) -> Router:
     setup, seen = setup or Setup(), seen or Seen()
     config = LemonConfig.model_validate(setup.config)
@@ -151,7 +154,15 @@ def make_router(
     async def try_again(submission: Submission) -> None:
         await router.try_again(submission)
 
-    endings = Endings(config, clock, compactions, SmallWindows(), seen.settled, record, try_again)
+    endings = Endings(
+        config,
+        clock,
+        compactions,
+        SmallWindows(),
+        seen.settled,
+        record,
+        try_again if setup.tries_again else None,
+    )
     around = Surroundings(
         engine=engine,
         records=runs,
@@ -163,6 +174,7 @@ def make_router(
         late_resume=builder.bound,
         after_end=endings.after_end,
         alive=alive,
+        ownership=ownership or EverySession(),
         followers=seen.followers,
         rules=setup.rules,
         run_process_limit=setup.limit,
@@ -182,8 +194,9 @@ async def rig(
     rules: QueueRules | None = None,
     config: dict[str, object] | None = None,
     idle_timeout_ms: int = 0,
+    tries_again: bool = True,
 ) -> AsyncIterator[Rig]:
-    setup = Setup(limit, rules or QueueRules(), config or {}, idle_timeout_ms)
+    setup = Setup(limit, rules or QueueRules(), config or {}, idle_timeout_ms, tries_again)
     bus, clock, seen = Bus(), FakeClock(), Seen()
     engine = ScriptedEngine(bus)
     with anyio.fail_after(5):

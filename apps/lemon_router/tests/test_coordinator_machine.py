@@ -18,9 +18,10 @@ from lemon_core.events import RunCompleted
 from lemon_core.journal import Journal
 from lemon_core.resume import ConversationKey, ResumeToken
 from lemon_core.runs import Image
-from lemon_router.coordinator import Coordinator, StartRefused
+from lemon_router.coordinator import Coordinator
 from lemon_router.followups import merged
-from lemon_router.queue import QueueRules
+from lemon_router.hooks import StartRefused
+from lemon_router.queue_state import QueueRules
 from lemon_router.relay import RunRelay
 from lemon_router.requests import Submission
 from lemon_router.tests.submissions import submission
@@ -91,6 +92,10 @@ class Hooks:
         self.offered: dict[str, str] = {}
         self.waiting_for_room: set[ConversationKey] = set()
         self.former: set[str] = set()
+        self.elsewhere: set[str] = set()
+
+    def own(self, session_key: str) -> bool:
+        return session_key not in self.elsewhere
 
     def start(self, one: Submission, relay: RunRelay) -> Process:
         if one.run_id not in self.former and len(self.processes) >= LIMIT:
@@ -242,6 +247,27 @@ class Lives(RuleBasedStateMachine):
         left = [s.run_id for s in self.world.open.values() if s.session_key == session]
         assert set(left) <= set(self.hooks.processes)
 
+    @rule(session=st.sampled_from(SESSIONS))
+    def session_goes(self, session: str) -> None:
+        """Another router wants the session, and gets it while nothing of it runs."""
+        if self.coordinator.active_run(session) is None:
+            self.hooks.elsewhere.add(session)
+
+    @rule(session=st.sampled_from(SESSIONS))
+    def session_comes(self, session: str) -> None:
+        self.hooks.elsewhere.discard(session)
+        self.coordinator.release_held()
+
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        """Another router has adopted a run that waits here."""
+        waiting = sorted(set(self.world.open) - set(self.hooks.processes))
+        if waiting:
+            run_id = data.draw(st.sampled_from(waiting))
+            self.coordinator.abandon(run_id)
+            self.hooks.offered.pop(run_id, None)
+            self.world.end(run_id)
+
     @rule()
     def room(self) -> None:
         """The time has come to try held starts again."""
@@ -286,6 +312,7 @@ class Lives(RuleBasedStateMachine):
         tokens = [s.command.resume for s in active if s.command.resume is not None]
         assert len(set(sessions)) == len(sessions)
         assert len(set(tokens)) == len(tokens)
+        assert not self.hooks.elsewhere & set(sessions)
         busy = {s: self.coordinator.active_run(s) for s in SESSIONS}
         assert {s: r for s, r in busy.items() if r} == {s.session_key: s.run_id for s in active}
 
@@ -302,10 +329,13 @@ class Lives(RuleBasedStateMachine):
     def nothing_waits_without_a_reason(self) -> None:
         """With nothing active, what waits waits for room and is tried again."""
         if not self.hooks.processes:
-            assert self.coordinator.queued_count() == 0 or self.hooks.waiting_for_room
+            reason = self.hooks.waiting_for_room or self.hooks.elsewhere
+            assert self.coordinator.queued_count() == 0 or reason
 
     def teardown(self) -> None:
         """Everything comes to its end when runs do."""
+        self.hooks.elsewhere.clear()
+        self.coordinator.release_held()
         for _ in range(10 * self.count + 10):
             for run_id in sorted(self.hooks.processes):
                 process = self.hooks.processes.pop(run_id)

@@ -9,7 +9,8 @@ import pytest
 
 from lemon_core.runs import Image, QueueMode
 from lemon_router import queue
-from lemon_router.queue import (
+from lemon_router.queue_state import (
+    FALLBACK,
     Absorbed,
     CancelActive,
     DispatchSteer,
@@ -53,7 +54,7 @@ def test_an_idle_conversation_starts_a_message_of_any_mode(mode: str) -> None:
     started = step.state.active
     assert started is not None
     assert (started.run_id, step.effects) == ("9", (Start(started),))
-    assert started.queue_mode == queue.FALLBACK.get(mode, mode)
+    assert started.queue_mode == FALLBACK.get(mode, mode)
     assert step.state.waiting == ()
 
 
@@ -107,7 +108,7 @@ def test_a_followup_is_last_when_it_may_not_join() -> None:
 def test_a_steer_is_offered_to_the_active_run(mode: str) -> None:
     one = submission("9", mode)
     step = arrive(BUSY, one)
-    offered = PendingSteer("1", one, mode, queue.FALLBACK[mode])  # type: ignore[arg-type]  # one of three
+    offered = PendingSteer("1", one, mode, FALLBACK[mode])  # type: ignore[arg-type]  # one of three
     assert step == Step(
         replace(BUSY, steers=(offered,)),
         (DispatchSteer("1", mode, one),),  # type: ignore[arg-type]  # one of three
@@ -125,7 +126,7 @@ def test_a_refused_steer_waits_as_its_fallback_says(mode: str, line: list[str]) 
     step = queue.steer_refused(offered, "9", now_ms=0)
     assert (ids(step.state), step.state.steers) == (line, ())
     waits = next(s for s in step.state.waiting if s.run_id == "9")
-    assert waits.queue_mode == queue.FALLBACK[mode]
+    assert waits.queue_mode == FALLBACK[mode]
     assert step.effects == (Requeued(waits, mode),)  # type: ignore[arg-type]  # one of three
     assert queue.steer_refused(step.state, "9", now_ms=0) == Step(step.state)
 

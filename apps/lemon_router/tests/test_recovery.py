@@ -378,10 +378,10 @@ async def test_the_runs_of_a_router_that_lives_are_left_to_it(tmp_path: Path) ->
         engine = ScriptedEngine(Bus())
         first, second = another(engine, "first"), another(engine, "second")
         assert (await first.recover(r.runs), await second.recover(r.runs)) == (0, 0)
-        tasks.start_soon(first.serve_adoption, r.runs)
+        await first.others.adopt()
         await settled()
         dead["other"] = True
-        await r.clock.advance(15_000)
+        await first.others.adopt()
         await engine.wait_submitted("run_2")
         record = await first.record("run_1")
         assert record is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lemon_core.bus import Bus, session_topic
+from lemon_core.bus import Bus, run_topic, session_topic
 from lemon_core.events import Completion, Event, RunCompleted, RunFailed
 from lemon_core.runs import RunRequest
 from lemon_core.store import PolicyStore
@@ -179,9 +179,10 @@ async def test_a_run_that_failed_without_a_word_is_tried_once_more(tmp_path: Pat
         {**FAILED, "error": {"code": "timeout", "message": "assistant error"}},
         {**FAILED, "error": "assistant_error: context_length_exceeded"},
         {**FAILED, "error": "lock_timeout"},
+        {**FAILED, "error": {"code": "assistant_error", "detail": {"category": "auth"}}},
         {**FAILED, "ok": True},
     ],
-    ids=["answer", "abort", "timeout", "overflow", "other error", "ok"],
+    ids=["answer", "abort", "timeout", "overflow", "other error", "refused key", "ok"],
 )
 async def test_nothing_else_is_tried_again(end: dict[str, object], tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
@@ -211,6 +212,14 @@ async def test_a_restart_does_not_try_twice(tmp_path: Path) -> None:
             tasks.cancel_scope.cancel()
 
 
+async def test_where_nobody_waits_for_a_second_answer_none_is_tried(tmp_path: Path) -> None:
+    async with rig(tmp_path, tries_again=False) as r:
+        await active(r)
+        r.engine.end("run_1", Completion.model_validate(FAILED))
+        await r.router.drained()
+        assert r.engine.submitted == ["run_1"]
+
+
 async def test_the_ends_of_runs_are_recorded_without_what_was_said(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         await active(r, prompt="a secret")
@@ -225,3 +234,46 @@ async def test_the_ends_of_runs_are_recorded_without_what_was_said(tmp_path: Pat
             ("run_completed", {"ok": True, "duration_ms": 1}),
             ("orchestration_failed", {"origin": "unknown", "reason": "unknown_agent_id"}),
         ]
+
+
+class BrokenRecords(list[tuple[str, dict[str, object]]]):
+    """What keeps records of ends, and cannot."""
+
+    def append(self, item: tuple[str, dict[str, object]]) -> None:
+        if item[0] in {"run_completed", "run_failed"}:
+            raise RuntimeError("no")
+
+
+@pytest.mark.behaviour("lemon_router.29")
+async def test_a_step_after_the_end_that_fails_takes_neither_the_answer_nor_the_session(
+    tmp_path: Path,
+) -> None:
+    async with rig(tmp_path) as r:
+        r.seen.recorded = BrokenRecords()
+        with r.bus.subscribe(run_topic("run_1")) as events:
+            await r.submit("run_1")
+            await r.submit("run_2")
+            await r.engine.wait_submitted("run_1")
+            r.engine.complete("run_1", answer="here it is")
+            end = (await until_end(events))[-1].payload
+        assert isinstance(end, RunCompleted)
+        assert end.completed.answer == "here it is"
+        await r.engine.wait_submitted("run_2")
+        assert await r.router.admission("run_1") == "completed"
+        assert r.router.journal.snapshot("run_1") is not None
+
+
+@pytest.mark.behaviour("lemon_router.18")
+async def test_cancelling_the_active_run_leaves_what_waits_behind_it(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        for run_id in ("run_1", "run_2", "run_3"):
+            await r.submit(run_id)
+        await r.engine.wait_submitted("run_1")
+        active = await r.router.active_run(SESSION)
+        assert active == "run_1"
+        await r.router.abort_run(active)
+        await r.clock.wait_for_sleepers()
+        assert r.engine.cancelled == [("run_1", "user_requested")]
+        r.engine.complete("run_1", ok=False, error="user_requested")
+        await r.engine.wait_submitted("run_2")
+        assert await r.router.admission("run_3") == "queued"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from lemon_core.bus import SYSTEM_TOPIC, Bus
 from lemon_core.resume import ChatState
 from lemon_core.router_views import SessionBusy
 from lemon_core.store import (
@@ -16,6 +17,7 @@ from lemon_core.store import (
 )
 from lemon_core.store.memory import MemoryBackend
 from lemon_core.store.wrappers import UNSET
+from lemon_core.system_events import SessionReset
 from lemon_core.testing import FakeClock
 from lemon_core.tool_policy import ToolPolicy
 from lemon_router import sessions
@@ -45,12 +47,12 @@ class Runs:
 class Scene:
     def __init__(self, *, ends: bool = True) -> None:
         clock, store = FakeClock(), Store(MemoryBackend())
-        self.store, self.router = store, Runs(ends=ends)
+        self.store, self.router, self.bus = store, Runs(ends=ends), Bus()
         self.runs, self.policies = RunStore(store, clock), PolicyStore(store)
         self.chat_states = ChatStateStore(store, clock)
         self.settings = SessionSettingsStore(store, clock)
         self.sessions = Sessions(
-            self.router, self.runs, self.policies, self.settings, AdmissionStore(store)
+            self.router, self.runs, self.policies, self.settings, AdmissionStore(store), self.bus
         )
 
     async def fill(self) -> None:
@@ -67,7 +69,11 @@ class Scene:
 async def test_a_reset_ends_the_runs_and_forgets_everything() -> None:
     scene = Scene()
     await scene.fill()
-    await scene.sessions.reset(KEY)
+    with scene.bus.subscribe(SYSTEM_TOPIC) as events:
+        await scene.sessions.reset(KEY)
+    assert [event.payload for event in await events.receive_batch()] == [
+        SessionReset(session_key=KEY)
+    ]
     assert scene.router.aborted == [(KEY, "new_session")]
     assert await scene.runs.history(KEY) == []
     assert await scene.runs.get_session(KEY) is None

@@ -12,7 +12,7 @@ from lemon_core.bus import run_topic, session_topic
 from lemon_core.events import Completion, Event, RunAbsorbed, RunCompleted
 from lemon_core.resume import ChatState, ResumeToken
 from lemon_core.runs import QUEUE_MODES
-from lemon_router.queue import QueueRules
+from lemon_router.queue_state import QueueRules
 from lemon_router.tests.rig import SESSION, TOKEN, Rig, phases, rig, until_end
 
 pytestmark = pytest.mark.anyio
