@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from coding_agent.compaction import Summarizer, compaction_facts, window_of
 from coding_agent.errors import ResumeError
+from coding_agent.extension_questions import ExtensionQuestions
+from coding_agent.features import feature_progress
 from coding_agent.services import Services
 from coding_agent.session_store import SessionFile
 from coding_agent.tasks import TaskRecord
@@ -48,10 +51,11 @@ class _ByHand:
     before: int
 
 
-class AgentProvider:
+class AgentProvider(ExtensionQuestions):
     """The callbacks that this app has; `tasks` is the component's and takes summaries."""
 
     def __init__(self, services: Services, chats: ChatStateStore, tasks: TaskGroup) -> None:
+        super().__init__(services.foreign_tools, services.extension_report)
         self._services, self._chats, self._tasks = services, chats, tasks
 
     # -- tasks -------------------------------------------------------------------------------
@@ -98,7 +102,12 @@ class AgentProvider:
             "cwd": cwd,
             "todos": listed,
             "progress": await self._progress(session_id),
+            "features": await self.feature_progress(cwd),
         }
+
+    async def feature_progress(self, cwd: str) -> dict[str, object]:
+        """How far the project's own list of features is; empty where it has none."""
+        return await anyio.to_thread.run_sync(feature_progress, cwd)
 
     async def _progress(self, session_id: str) -> dict[str, int]:
         todos = await self._services.shared_tools.todos.load(session_id)

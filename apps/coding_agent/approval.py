@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from coding_agent.tools.toolset import Question
@@ -51,7 +51,7 @@ class Asker:
             refusal = await self._refusal(tool.name, question(call.params))
             return await tool.execute(call) if refusal is None else refusal
 
-        return replace(tool, execute=execute)
+        return tool.executing(execute)
 
     async def _refusal(self, tool: str, asked: Question) -> AgentToolResult | None:
         """Why the call may not run; None when it was approved."""

@@ -21,9 +21,10 @@ def require_room(parent: LiveRun, max_children: int) -> None:
     most = limits.max_children or max_children
     if parent.children_started >= most:
         raise SpawnRefused(f"this run has started {most} tasks, which is all it may start")
-    if limits.max_tokens is not None and parent.tokens_spent >= limits.max_tokens:
+    used = parent.used()
+    if limits.max_tokens is not None and used.tokens >= limits.max_tokens:
         raise SpawnRefused(f"the limit of {limits.max_tokens} tokens is used up")
-    if limits.max_cost_usd is not None and parent.cost_spent >= limits.max_cost_usd:
+    if limits.max_cost_usd is not None and used.cost_usd >= limits.max_cost_usd:
         raise SpawnRefused(f"the limit of {limits.max_cost_usd:g} USD is used up")
 
 
@@ -60,11 +61,11 @@ def _workspace(parent: LiveRun, cwd: str | None) -> Workspace | None:
 
 
 def _limits(parent: LiveRun, max_children: int) -> Limits:
-    bounds = parent.context.limits
+    bounds, used = parent.context.limits, parent.used()
     tokens, cost = bounds.max_tokens, bounds.max_cost_usd
     return Limits(
         max_depth=MAX_DEPTH,
         max_children=bounds.max_children or max_children,
-        max_tokens=None if tokens is None else tokens - parent.tokens_spent,
-        max_cost_usd=None if cost is None else cost - parent.cost_spent,
+        max_tokens=None if tokens is None else tokens - used.tokens,
+        max_cost_usd=None if cost is None else cost - used.cost_usd,
     )

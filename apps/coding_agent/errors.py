@@ -83,3 +83,26 @@ class SessionCorrupt(ResumeError):
             "or start a new session",
         )
         self.path, self.line = path, line
+
+
+class UntrustedCommand(CodingAgentError):
+    """A command was called that only a project without trust has."""
+
+    code = "untrusted_command"
+
+    def __init__(self, name: str, cwd: str) -> None:
+        super().__init__(
+            f"/{name} is a command of the project in {cwd}, which is not trusted: read "
+            f".lemon/command/{name}.md, then: lemon config trust {cwd}"
+        )
+        self.name, self.cwd = name, cwd
+
+
+class UnknownTemplate(CodingAgentError):
+    """A prompt template was asked for that there is not."""
+
+    code = "unknown_prompt_template"
+
+    def __init__(self, name: str, places: tuple[str, ...]) -> None:
+        super().__init__(f"there is no prompt template {name!r} in {', '.join(places)}")
+        self.name, self.places = name, places

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 import anyio
-from anyio.abc import TaskGroup
 
+from coding_agent.background import Background
 from coding_agent.tools.output import Excerpt, SpillFile
 from coding_agent.tools.process import run_process
 from lemon_agent import ToolError
@@ -43,6 +43,7 @@ class Job:
 
     id: str
     session_id: str
+    session_key: str
     command: str
     started_at_ms: int
     spill: SpillFile
@@ -72,35 +73,28 @@ class Jobs:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._jobs: dict[str, Job] = {}
-        self._tasks: TaskGroup | None = None
+        self._tasks = Background("no background job can be started")
         self._count = 0
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Jobs may run for the block; at its end all of them are ended, with their children."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            try:
-                yield
-            finally:
-                self._tasks = None
-                tasks.cancel_scope.cancel()
+        return self._tasks.running()
 
-    def start(self, session_id: str, launch: Launch) -> Job:
+    def start(self, session_id: str, session_key: str, launch: Launch) -> Job:
         """Begin a job; raises `ToolError` when there are too many."""
-        if self._tasks is None:
-            raise ToolError("no background job can be started: Lemon is shutting down")
+        self._tasks.require_open()
         self._require_room(session_id)
         self._count += 1
         job = Job(
             id=f"job_{self._count}",
             session_id=session_id,
+            session_key=session_key,
             command=launch.command,
             started_at_ms=self._now_ms(),
             spill=SpillFile(launch.spill_dir, "txt"),
         )
         self._jobs[job.id] = job
-        self._tasks.start_soon(self._live, job, launch)
+        self._tasks.start(self._live, job, launch)
         return job
 
     def of(self, session_id: str) -> list[Job]:
@@ -120,9 +114,9 @@ class Jobs:
         job.scope.cancel()
         await job.ended.wait()
 
-    async def end_session(self, session_id: str) -> None:
-        """End and forget the jobs of a session."""
-        jobs = self.of(session_id)
+    async def end_session(self, session_key: str) -> None:
+        """End and forget what the conversations of a session have left: it was started over."""
+        jobs = [job for job in self._jobs.values() if job.session_key == session_key]
         for job in jobs:
             job.scope.cancel()
         for job in jobs:

@@ -7,7 +7,6 @@ everything it builds on is: after a crash the next run knows what may have been 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import takewhile
 
 import anyio
@@ -15,6 +14,7 @@ import anyio
 from coding_agent.compaction import compaction_facts
 from coding_agent.delivered import DeliveredMessage
 from coding_agent.guardrails import marked
+from coding_agent.outgoing import Outgoing
 from coding_agent.session_store import SessionFile
 from lemon_agent import (
     AbortSignal,
@@ -35,13 +35,20 @@ Recall = Callable[[UserMessage], Awaitable[str | None]]
 class Recorder:
     """One per run; `session` is the conversation that the run continues.
 
-    `recall` is asked once for each message that the user adds while the run goes on.
+    `recall` is asked once for each message that the user adds while the run goes on; `outgoing`
+    limits what is sent of earlier answers.
     """
 
-    def __init__(self, session: SessionFile, recall: Recall | None = None) -> None:
+    def __init__(
+        self,
+        session: SessionFile,
+        recall: Recall | None = None,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._session = session
-        self._recall = recall
+        self._recall, self._outgoing = recall, outgoing
         self._open_calls: set[str] = set()
+        self.tool_calls = self.tool_errors = 0
         self._changed = anyio.Event()
         self._is_first_call = True
         self._asked_for: dict[int, AgentMessage] = {}
@@ -55,10 +62,16 @@ class Recorder:
                 self._open_calls.update(call.id for call in get_tool_calls(message))
             elif isinstance(message, ToolResultMessage):
                 self._open_calls.discard(message.tool_call_id)
+                self.tool_calls += 1
+                self.tool_errors += message.is_error
         if messages:
             self._changed.set()
             self._changed = anyio.Event()
         return bool(messages)
+
+    def flush_at_once(self) -> bool:
+        """Write what was noted, when that is little; False when it needs `flush`."""
+        return self._session.flush_at_once()
 
     async def flush(self) -> bool:
         """Write what was noted; False when the disk did not take it."""
@@ -78,7 +91,8 @@ class Recorder:
             await self._recall_for(messages)
             await self._until(lambda: self._session.entry_of(messages[-1]) is not None)
             await self.flush()
-        return marked(self._session.as_sent(messages))
+        sent = self._session.as_sent(messages)
+        return marked(sent if self._outgoing is None else await self._outgoing.limited(sent))
 
     async def _recall_for(self, messages: Sequence[AgentMessage]) -> None:
         """Recall for what the user has added since the last answer."""
@@ -110,7 +124,7 @@ class Recorder:
             await self.flush()
             return await tool.execute(call)
 
-        return replace(tool, execute=execute)
+        return tool.executing(execute)
 
     async def _until(self, is_noted: Callable[[], bool]) -> None:
         while not is_noted():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from lemon_core.logs import get_logger
 
@@ -21,6 +23,37 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "review": "Judge the work. Change nothing. Name each fault with its place and its consequence.",
     "test": "Write and run tests for what is asked. Say what fails and why; do not hide a failure.",
 }
+
+
+_MENTION: Final = re.compile(r"(?:^|(?<=\s))@([A-Za-z0-9][A-Za-z0-9_-]*)(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A role that is spoken to, with the words before and after it."""
+
+    prefix: str
+    name: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAgent:
+    """Somebody is spoken to whom nobody knows."""
+
+    code: ClassVar[str] = "unknown_agent"
+    name: str
+
+
+def parse_mention(text: str, known: Container[str]) -> Mention | UnknownAgent | None:
+    """The first `@name` in the text; None without any."""
+    found = _MENTION.search(text)
+    if found is None:
+        return None
+    name = found.group(1)
+    if name not in known:
+        return UnknownAgent(name)
+    return Mention(text[: found.start()].strip(), name, text[found.end() :].strip())
 
 
 def roles(agent_dir: Path, cwd: str) -> dict[str, str]:

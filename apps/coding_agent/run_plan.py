@@ -6,31 +6,27 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import get_args
 
-from coding_agent.approval import Asker
+from coding_agent.commands import Asked
 from coding_agent.delivered import DeliveredMessage, followup_details
 from coding_agent.errors import EmptyPrompt, NoWorkingDirectory, OutsideWorkspace, ResumeError
-from coding_agent.guardrails import bounded
+from coding_agent.extensions.hooks import HookFeed
 from coding_agent.prompt import PromptParts, plain_prompt, system_prompt
 from coding_agent.recalled import recalled_block
 from coding_agent.recorder import Recall
+from coding_agent.run_request import agent_id, is_strangers, session_scope
+from coding_agent.run_tools import run_tools
 from coding_agent.services import Services
 from coding_agent.session_store import SessionFile
-from coding_agent.tools.questions import ASK_PARENT
-from coding_agent.tools.toolset import RunIdentity, ToolEnv
-from coding_agent.workspace import PathGuard, in_workspace
+from coding_agent.workspace import in_workspace
 from lemon_agent import AgentTool, Budget, LoopConfig
 from lemon_agent.contributors import ContributionRequest, Section, split
-from lemon_agent.tool_registry import SessionScope
 from lemon_ai import ImageContent, Message, StreamOptions, TextContent, UserMessage
 from lemon_ai.types import ImageMimeType, ThinkingLevel, UserContent
-from lemon_core import session_key as session_keys
 from lemon_core.execution_context import ExecutionContext
 from lemon_core.logs import get_logger
-from lemon_core.runs import DEFAULT_AGENT, Image
-from lemon_core.tool_policy import intersect
+from lemon_core.runs import Image
 from lemon_gateway.executor import RunOptions
 from lemon_gateway.requests import ExecutionRequest
 
@@ -49,6 +45,7 @@ class RunPlan:
     config: LoopConfig
     notice: str | None
     recall: Recall | None = None
+    hooks: HookFeed | None = None
 
 
 async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Services) -> RunPlan:
@@ -59,11 +56,17 @@ async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Servi
     """
     context = request.execution_context
     context.require_valid(services.now_ms())
-    prompt = prompt_message(request)
     cwd = working_directory(request, opts)
-    choice = await services.models.choose_model(request.meta_text("model"))
+    # First of all: an extension may speak the API of the model that answers.
+    extensions = await services.foreign_tools.extensions.of(cwd)
+    hooks = HookFeed(extensions.hooks, services.clock) if extensions.hooks else None
+    asked = await _asked(request, cwd, services)
+    prompt = prompt_message(request, asked.text)
+    choice = await services.models.choose_model(request.meta_text("model") or asked.model)
     session, history = await _open_session(request, cwd, services)
-    tools = _tools(request, cwd, session.id, services) if choice.model.tools else []
+    tools: Sequence[AgentTool] = ()
+    if choice.model.tools:
+        tools = await run_tools(request, cwd, session.id, services)
     config = LoopConfig(
         model=choice.model,
         stream_fn=services.models.stream,
@@ -78,18 +81,19 @@ async def make_plan(request: ExecutionRequest, opts: RunOptions, services: Servi
         tool_schema_snapshot=services.schemas.snapshot(tools),
         cwd=cwd,
         run=context,
-        watch=services.watch,
+        watch=services.watch if hooks is None else hooks.watching(services.watch),
     )
-    text = plain_prompt(request.meta_text("system_prompt"))
+    own = await _own_prompt(request, cwd, services)
+    text = plain_prompt(own)
     recall = None
     if tools:
-        asked = _contribution(request, cwd, session.id)
-        system, recalled = split(await services.contributors.collect(asked))
-        recall = _recalling(asked, services)
-        text = await _prompt(request, cwd, [tool.name for tool in tools], system, services)
+        turn = _contribution(request, cwd, session.id)
+        system, recalled = split(await services.contributors.collect(turn))
+        recall = _recalling(turn, services)
+        text = await _prompt(request, cwd, own, [tool.name for tool in tools], system, services)
         if (block := recalled_block(recalled)) is not None:
             session.attach(prompt, block)
-    return RunPlan(session, history, prompt, text, tools, config, choice.notice, recall)
+    return RunPlan(session, history, prompt, text, tools, config, choice.notice, recall, hooks)
 
 
 def working_directory(request: ExecutionRequest, opts: RunOptions) -> str:
@@ -106,8 +110,17 @@ def working_directory(request: ExecutionRequest, opts: RunOptions) -> str:
     return cwd
 
 
-def prompt_message(request: ExecutionRequest) -> UserMessage:
+async def _asked(request: ExecutionRequest, cwd: str, services: Services) -> Asked:
+    """The prompt with the user's own commands spelled out; results and tasks call none."""
+    if request.meta.get("async_followups") or session_scope(request) == "subagent":
+        return Asked(request.prompt)
+    return await services.commands.asked(request.prompt, cwd)
+
+
+def prompt_message(request: ExecutionRequest, text: str | None = None) -> UserMessage:
     """What the run answers: the user's words, or a result that was delivered in their place.
+
+    `text` stands for the prompt where that called a command.
 
     Raises `EmptyPrompt`.
     """
@@ -117,7 +130,7 @@ def prompt_message(request: ExecutionRequest) -> UserMessage:
         if not text.strip():
             raise EmptyPrompt
         return DeliveredMessage.of(text, followup_details(followups))
-    return user_message(request.prompt, request.images)
+    return user_message(request.prompt if text is None else text, request.images)
 
 
 def user_message(prompt: str, images: Sequence[Image]) -> UserMessage:
@@ -144,12 +157,6 @@ def user_message(prompt: str, images: Sequence[Image]) -> UserMessage:
 def clean_text(text: str) -> str:
     """`text` without half surrogate pairs, which no wire and no file can hold."""
     return text.encode(errors="replace").decode()
-
-
-def agent_id(request: ExecutionRequest) -> str:
-    """Which agent runs: as the request says, else as its session key does."""
-    named = request.meta_text("agent_id")
-    return named.strip() if named else session_keys.agent_id(request.session_key) or DEFAULT_AGENT
 
 
 def request_headers(request: ExecutionRequest) -> dict[str, str]:
@@ -186,48 +193,6 @@ async def _open_session(
         return services.sessions.new(cwd), []
 
 
-def _tools(
-    request: ExecutionRequest, cwd: str, session_id: str, services: Services
-) -> list[AgentTool]:
-    context = request.execution_context
-    spill_dir = services.sessions.spill_dir(session_id)
-    env = ToolEnv(
-        guard=PathGuard(
-            Path(cwd),
-            services.settings.home,
-            context.workspace,
-            readable=(spill_dir.resolve(),),
-        ),
-        policy=intersect(context.capabilities, request.tool_policy),
-        environ=services.settings.environ,
-        spill_dir=spill_dir,
-        shell=services.settings.shell,
-        ripgrep=services.ripgrep,
-        identity=RunIdentity(request.run_id, session_id, request.session_key, agent_id(request)),
-        shared=services.shared_tools,
-    )
-    asker = Asker(
-        services.approvals,
-        run_id=request.run_id,
-        session_id=session_id,
-        session_key=request.session_key,
-        agent_id=agent_id(request),
-        # Whoever started the run says that questions reach a person.
-        can_ask=request.meta_text("approvals") == "ask",
-    )
-    lent = services.lent_tools.for_session(request.session_key, context)
-    bound = services.tools.bind(env, services.tool_classes, asker, lent)
-    # Only a task has somebody to ask.
-    has_parent = session_scope(request) == "subagent"
-    offered = [tool for tool in bound if has_parent or tool.name != ASK_PARENT]
-    return [bounded(tool, env.spill_dir / "results") for tool in offered]
-
-
-def session_scope(request: ExecutionRequest) -> SessionScope:
-    """Whether the run works for the user or for another run of this app."""
-    return "subagent" if request.lane == "subagent" else "main"
-
-
 def _contribution(request: ExecutionRequest, cwd: str, session_id: str) -> ContributionRequest:
     """What other apps are asked for, about the turn that the run answers."""
     return ContributionRequest(
@@ -252,21 +217,33 @@ def _recalling(asked: ContributionRequest, services: Services) -> Recall:
     return recall
 
 
+async def _own_prompt(request: ExecutionRequest, cwd: str, services: Services) -> str | None:
+    """What the caller puts in front of the prompt: its own words, then a template that it names."""
+    given = request.meta_text("system_prompt")
+    if (name := request.meta_text("prompt_template")) is None:
+        return given
+    workspace = request.execution_context.workspace
+    template = await services.prompt_files.template(name, cwd, workspace)
+    return "\n\n".join(filter(None, (given, template)))
+
+
 async def _prompt(
     request: ExecutionRequest,
     cwd: str,
+    own: str | None,
     tool_names: Sequence[str],
     sections: Sequence[Section],
     services: Services,
 ) -> str:
     workspace, scope = request.execution_context.workspace, session_scope(request)
     files = services.prompt_files
-    home, instructions = await files.read(scope, cwd, workspace)
+    seen = "subagent" if is_strangers(request) else scope
+    home, instructions = await files.read(seen, cwd, workspace)
     parts = PromptParts(
         cwd=cwd,
         tool_names=tool_names,
         today=datetime.fromtimestamp(services.now_ms() / 1000).astimezone().date(),
-        own=request.meta_text("system_prompt"),
+        own=own,
         scope=scope,
         home_dir=str(files.home_dir),
         home=home,

@@ -17,6 +17,7 @@ from coding_agent.approval_actions import ApprovalActions
 from coding_agent.compaction import compaction_for
 from coding_agent.delivered import DeliveredMessage
 from coding_agent.live_runs import LiveRun
+from coding_agent.outgoing import Outgoing
 from coding_agent.recorder import Recorder
 from coding_agent.run_plan import RunPlan, clean_text, make_plan
 from coding_agent.services import Services
@@ -124,15 +125,22 @@ class Runner:
         return None
 
     async def _converse(self, plan: RunPlan) -> None:
-        recorder = self._recorder = Recorder(plan.session, plan.recall)
+        recorder = self._recorder = Recorder(plan.session, plan.recall, self._outgoing(plan))
         compact = compaction_for(
             plan.config,
             self._services.settings.compaction,
             recorder.keep_compaction,
             self._translator.count_usage,
         )
+        parent = self._as_parent(plan)
+        config = replace(
+            plan.config,
+            transform_context=recorder.before_model_call,
+            compact=compact,
+            spent_elsewhere=lambda: parent.children_used,
+        )
         agent = Agent(
-            replace(plan.config, transform_context=recorder.before_model_call, compact=compact),
+            config,
             system_prompt=plan.system_prompt,
             tools=[recorder.guarded(tool) for tool in plan.tools],
             messages=plan.history,
@@ -143,17 +151,21 @@ class Runner:
         pending = await self._services.children.followups.pending(self._request.session_key)
         with (
             self._services.bus.subscribe(TOPIC) as questions,
-            self._services.children.live.entered(self._as_parent(plan)),
+            self._services.children.live.entered(parent),
         ):
             try:
                 async with anyio.create_task_group() as tasks, agent:
                     await self._send(self._opening(plan))
                     tasks.start_soon(self._show_questions, questions, actions)
+                    if plan.hooks is not None:
+                        tasks.start_soon(plan.hooks.serve)
                     self._begin(agent, plan)
                     for task_id, message in pending:
                         self._hand_over(task_id, message, is_steer=True)
                     await self._follow(events, recorder, tasks)
                     questions.close()
+                    if plan.hooks is not None:
+                        plan.hooks.close()
             finally:
                 # Ended from outside, the agent still says how its last steps ended.
                 events.close()
@@ -169,6 +181,9 @@ class Runner:
                 last = actions.translate(answers) + self._translator.translate(batch)
                 with anyio.move_on_after(LAST_WORDS_S, shield=True):
                     await self._send(last)
+
+    def _outgoing(self, plan: RunPlan) -> Outgoing:
+        return Outgoing(self._services.sessions.spill_dir(plan.session.id) / "arguments")
 
     def _begin(self, agent: Agent, plan: RunPlan) -> None:
         for text in self._early:
@@ -187,7 +202,8 @@ class Runner:
             messages = self._translator.translate(batch)
             # The last flush is the completion's own.
             is_new, read = recorder.note(batch), self._read_results(batch)
-            if read or (is_new and not self._translator.has_ended):
+            must_save = is_new and not self._translator.has_ended
+            if read or (must_save and not recorder.flush_at_once()):
                 saving.start_soon(self._keep, recorder, read)
             await self._send(messages)
 
@@ -206,8 +222,19 @@ class Runner:
             notify=self._notify,
             take_back=self._take_back,
             count_usage=self._translator.count_child,
+            used=self._translator.used,
             meta=self._request.meta,
+            tools=self._tools_so_far,
+            is_alive=self._is_alive,
         )
+
+    def _tools_so_far(self) -> tuple[int, int]:
+        recorder = self._recorder
+        return (0, 0) if recorder is None else (recorder.tool_calls, recorder.tool_errors)
+
+    def _is_alive(self) -> bool:
+        agent = self._agent
+        return agent is None or not agent.is_idle or self._translator.has_ended
 
     def _hand_over(self, task_id: str, message: DeliveredMessage, *, is_steer: bool) -> bool:
         """Give the agent a result to read; False when it reads nothing any more."""

@@ -12,6 +12,7 @@ import orjson
 from coding_agent.delivered import ASYNC_FOLLOWUP, DeliveredMessage
 from coding_agent.errors import SessionCorrupt, SessionInvalid, SessionMissing
 from coding_agent.session_format import SESSION_ID, VERSION, parse_message
+from coding_agent.session_migration import OLD_VERSIONS, Unmigratable, migrate, version_of
 from coding_agent.transcript import repaired
 from lemon_agent import SummaryMessage
 from lemon_ai import Message, UserMessage
@@ -144,7 +145,10 @@ def read_session(path: Path, session_id: str, cwd: str, at: str | None = None) -
         raise SessionInvalid(session_id, f"{path}: {exc.strerror}") from exc
     lines = data.split(b"\n")
     torn_size = len(lines.pop())
-    _check_header(lines[0] if lines else b"", session_id, cwd)
+    version = _check_header(lines[0] if lines else b"", session_id, cwd)
+    if version != VERSION:
+        lines = _migrated(path, session_id, lines, version)
+        data, torn_size = b"".join(line + b"\n" for line in lines), 0
     entries = _Entries()
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -198,18 +202,30 @@ def _info(path: Path) -> SessionInfo | None:
     return SessionInfo(path.stem, cwd, started, changed, status.st_size, above)
 
 
-def _check_header(line: bytes, session_id: str, cwd: str) -> None:
+def _migrated(path: Path, session_id: str, lines: list[bytes], version: int) -> list[bytes]:
+    try:
+        return migrate(path, lines, version)
+    except Unmigratable as exc:
+        raise SessionCorrupt(session_id, path, exc.number, str(exc)) from exc
+    except OSError as exc:
+        raise SessionInvalid(session_id, f"{path}: {exc.strerror}") from exc
+
+
+def _check_header(line: bytes, session_id: str, cwd: str) -> int:
+    """The version of the file; raises `SessionInvalid` and `SessionMissing`."""
     try:
         header = _object(line)
     except ValueError as exc:
         raise SessionInvalid(session_id, "its file does not begin with a header") from exc
     if header.get("type") != "session" or header.get("id") != session_id:
         raise SessionInvalid(session_id, "its file has the header of something else")
-    if header.get("version") != VERSION:
-        raise SessionInvalid(session_id, f"version {header.get('version')} cannot be read")
+    version = version_of(header)
+    if not isinstance(version, int) or version not in (*OLD_VERSIONS, VERSION):
+        raise SessionInvalid(session_id, f"version {version} cannot be read")
     # Two directories may share a folder: their names are not kept in full.
     if header.get("cwd") != cwd:
         raise SessionMissing(session_id, cwd)
+    return version
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -38,12 +38,15 @@ from lemon_core.logs import get_logger
 log = get_logger(__name__)
 
 MAX_FOLDER_CHARS: Final = 200
+# Asking a thread costs several times what appending this little does.
+MAX_INLINE_BYTES: Final = 65_536
 
 
 class SessionFile:
     """The file of one conversation while a run adds to it.
 
-    `append` only notes the entry; `flush` writes what has been noted, in a worker thread.
+    `append` only notes the entry; `flush` writes what has been noted: a little at once, for like a
+    log line it only goes into the system's memory, much, and the first of a file, in a thread.
     """
 
     def __init__(
@@ -153,12 +156,18 @@ class SessionFile:
 
         It stays noted then, in its order, for the next time.
         """
+        if self.flush_at_once():
+            return True
         async with self._lock:
             while self._pending:
                 lines, self._pending = self._pending, []
+                data = b"".join(lines)
                 problem: str | None = "cancelled"
                 try:
-                    problem = await anyio.to_thread.run_sync(self._write, b"".join(lines))
+                    if self._takes_long(len(data)):
+                        problem = await anyio.to_thread.run_sync(self._write, data)
+                    else:
+                        problem = self._write(data)
                 finally:
                     if problem is not None:
                         self._pending = lines + self._pending
@@ -166,6 +175,20 @@ class SessionFile:
                     log.error("session.write_failed", path=str(self._path), reason=problem)
                     return False
         return True
+
+    def flush_at_once(self) -> bool:
+        """Write what has been noted here and now; False when that takes long, or has to wait."""
+        # What a thread writes is not on disk yet.
+        if self._lock.locked() or self._takes_long(sum(map(len, self._pending))):
+            return False
+        if self._pending and self._write(b"".join(self._pending)) is not None:
+            return False
+        self._pending = []
+        return True
+
+    def _takes_long(self, size: int) -> bool:
+        # Making a file is work for the system, whatever its size.
+        return self._must_create or size > MAX_INLINE_BYTES
 
     def _write(self, data: bytes) -> str | None:
         """Add `data` as a whole; what is wrong when that was not possible."""
@@ -202,6 +225,7 @@ class SessionFolder:
     def __init__(self, agent_dir: Path, now_ms: Callable[[], int]) -> None:
         self._agent_dir = agent_dir
         self._now_ms = now_ms
+        self._real_spill_dir: Path | None = None
 
     def new(self, cwd: str, parent_session: str | None = None) -> SessionFile:
         """A fresh conversation; its file appears with the first `flush`.
@@ -245,8 +269,10 @@ class SessionFolder:
         return await anyio.to_thread.run_sync(read_infos, folder, printable(cwd))
 
     def spill_dir(self, session_id: str) -> Path:
-        """Where output of this conversation goes that is too large to show."""
-        return self._agent_dir / "spill" / session_id
+        """Where output of this conversation goes that is too large to show; a real path."""
+        if self._real_spill_dir is None:
+            self._real_spill_dir = (self._agent_dir / "spill").resolve()
+        return self._real_spill_dir / session_id
 
     def _path(self, session_id: str, cwd: str) -> Path:
         return self._agent_dir / "sessions" / folder_name(cwd) / f"{session_id}.jsonl"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from coding_agent.tools.toolset import ShellSettings
@@ -13,6 +14,7 @@ from lemon_core.known_secrets import KNOWN_SECRETS
 from lemon_core.paths import PathSettings
 
 MASTER_KEY_VARIABLE = "LEMON_SECRETS_MASTER_KEY"
+STORE_URL_VARIABLE = "LEMON_STORE_URL"  # with a password in it
 _SECRET_ENDINGS = ("_API_KEY", "_API_TOKEN", "_SECRET_KEY", "_ACCESS_TOKEN", "_AUTH_TOKEN")
 
 
@@ -42,7 +44,7 @@ class AgentSettings:
         return cls(
             agent_dir=paths.agent_dir(environ),
             home=paths.home,
-            environ=without_secrets(environ),
+            environ=without_secrets(environ, shell.pass_env),
             shell=ShellSettings(
                 path=None if shell.path is None else str(paths.expand(shell.path)),
                 command_prefix=shell.command_prefix,
@@ -56,13 +58,30 @@ class AgentSettings:
         )
 
 
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """What commands inherit: the key to all stored secrets and the keys of providers and services
-    are no business of what a model runs."""
-    return {name: value for name, value in environ.items() if not _is_secret(name.upper())}
+def without_secrets(environ: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
+    """What commands inherit: the keys of providers and services are no business of what a model
+    runs, unless `passed`, patterns of names, says so; the key to all stored secrets never is."""
+
+    def goes(name: str) -> bool:
+        if name.upper() == MASTER_KEY_VARIABLE:
+            return False
+        return not _is_secret(name.upper()) or any(fnmatchcase(name, one) for one in passed)
+
+    return {name: value for name, value in environ.items() if goes(name)}
 
 
 def _is_secret(name: str) -> bool:
-    if name == MASTER_KEY_VARIABLE or name in KNOWN_SECRETS or name.endswith(_SECRET_ENDINGS):
+    if name in KNOWN_SECRETS or name == STORE_URL_VARIABLE or name.endswith(_SECRET_ENDINGS):
         return True
     return name.startswith("LEMON_") and name.endswith(("_TOKEN", "_SECRET", "_KEY", "_PASSWORD"))
+
+
+def secret_values(environ: Mapping[str, str], config: LemonConfig) -> dict[str, str]:
+    """The secrets that the environment and the configuration hold, by name."""
+    found = {name: value for name, value in environ.items() if _is_secret(name.upper())}
+    for name, row in config.providers.items():
+        for key in ("api_key", "service_account_json"):
+            value = getattr(row, key)
+            if value and value not in found.values():
+                found[f"providers.{name}.{key}"] = value
+    return found

@@ -30,6 +30,7 @@ from lemon_agent import (
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
+from lemon_agent.types import Spent
 from lemon_ai import (
     AssistantMessage,
     TextContent,
@@ -123,6 +124,10 @@ class RunTranslator:
     def count_child(self, usage: Mapping[str, object]) -> None:
         """Count what a run that this one started has used."""
         self._usage.add_sums(usage)
+
+    def used(self) -> Spent:
+        """What the run has used so far, with all that it started."""
+        return Spent(self._usage.counts.get("total_tokens", 0), self._usage.cost_usd or 0.0)
 
     def complete(
         self, resume: ResumeToken | None, failure: ErrorValue = None

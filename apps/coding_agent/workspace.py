@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from coding_agent.own_files import OwnFiles
 from lemon_agent import ToolError
 from lemon_core.execution_context import Workspace
 from lemon_core.workspace import is_inside
@@ -23,14 +25,15 @@ class PathGuard:
     """Turns what a model writes as a path into a real path inside the workspace.
 
     `cwd` and `readable` are real paths. Below `readable` there is what the session itself has kept,
-    such as output that was too long to show: it may be read. What runs inside a shell is not
-    confined by this.
+    such as output that was too long to show: it may be read. With `own` some names mean files of
+    the assistant. What runs inside a shell is not confined by this.
     """
 
     cwd: Path
     home: Path
     workspace: Workspace
     readable: tuple[Path, ...] = ()
+    own: OwnFiles | None = None
 
     def resolve(self, text: object, *, writing: bool = False) -> Path:
         """The real path that `text` means; raises `ToolError` when the run may not go there.
@@ -53,7 +56,7 @@ class PathGuard:
             raise ToolError(f"{text}: cannot be used as a path ({_reason(exc)})") from exc
         if not self.permits(path, writing=writing):
             roots = ", ".join(self.workspace.roots)
-            raise ToolError(f"{text} lies outside the workspace ({roots})")
+            raise ToolError(f"{text} lies outside the workspace ({roots}){self._advice(text)}")
         if writing and self.workspace.read_only:
             raise ToolError(f"{text}: the workspace is read-only for this run")
         return path
@@ -62,7 +65,18 @@ class PathGuard:
         """Whether `path`, a real path, is one where the run may read (or write)."""
         if in_workspace(str(path), self.workspace):
             return True
-        return not writing and any(path.is_relative_to(folder) for folder in self.readable)
+        if writing:
+            return False
+        readable = self.readable if self.own is None else (*self.readable, *self.own.readable)
+        return any(path.is_relative_to(folder) for folder in readable)
+
+    def trust(self, path: Path) -> Literal["trusted", "untrusted"]:
+        """What the content of `path`, a real path, is worth.
+
+        What the session has kept may be the rest of what came from outside; the file does not say.
+        """
+        is_kept = any(path.is_relative_to(folder) for folder in self.readable)
+        return "untrusted" if is_kept else "trusted"
 
     def shown(self, path: Path) -> str:
         """`path` as a person would write it: relative to the working directory where possible."""
@@ -72,7 +86,13 @@ class PathGuard:
     def _expand(self, text: str) -> Path:
         if text == "~" or text.startswith("~/"):
             return self.home / text[2:]
-        return Path(text)
+        own = None if self.own is None else self.own.meant_by(text, self.cwd)
+        return Path(text) if own is None else own
+
+    def _advice(self, text: str) -> str:
+        if self.own is None or self.own.meant_by(text, self.cwd) is None:
+            return ""
+        return f": it is the assistant's own; ./{text} is the project's"
 
 
 def in_workspace(path: str, workspace: Workspace) -> bool:

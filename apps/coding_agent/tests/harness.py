@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from coding_agent.jobs import Jobs
+from coding_agent.kernels import Kernels
 from coding_agent.todos import Todos
 from coding_agent.tools.ripgrep import Ripgrep
 from coding_agent.tools.toolset import (
@@ -72,7 +73,9 @@ def shared_tools(kept: Path, settings: WebSettings | None = None) -> SharedTools
     return SharedTools(
         checkpoints=Checkpoints(folder, clock, bus, introspection),
         jobs=Jobs(clock.now_ms),
+        kernels=Kernels(clock),
         todos=Todos(kept / "todos"),
+        now_ms=clock.now_ms,
         web=Web(settings or WebSettings(), no_secret, clock),
         private_dir=kept,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -153,6 +153,7 @@ async def test_a_session_with_a_living_run_is_busy(tmp_path: Path) -> None:
 
 async def test_what_is_not_there_answers_with_the_fallback(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
-        assert await ask(here, "extension_dirs", "/x") == "no answer"
+        unknown = cast(AgentCallback, "no_such_callback")
+        assert await ask(here, unknown, "/x") == "no answer"
         assert isinstance(here.runtime.clock, FakeClock)
         assert here.runtime.service(services).is_up

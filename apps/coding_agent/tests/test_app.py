@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -12,10 +12,13 @@ from coding_agent import model_info
 from coding_agent.executor import Executor
 from coding_agent.model_info import DefaultModelInfo
 from coding_agent.services import Models, services
+from coding_agent.tests.extension_files import write_extension
+from coding_agent.tests.scene import Scene, tool_turn
 from lemon_agent.runtime import ModelChoice, NoModel
-from lemon_ai.testing import FakeChatServer, scripted_model
+from lemon_ai.testing import FakeChatServer, Turn, scripted_model
 from lemon_core.boot import boot
 from lemon_core.bridges import MODEL_INFO
+from lemon_core.config.trust import TrustedProjects
 from lemon_core.profiles import Profile
 from lemon_core.testing import scrubbed_environ, temp_home
 
@@ -46,6 +49,33 @@ async def test_the_component_declares_tools_and_names_the_model(tmp_path: Path) 
                 assert shared.settings.agent_dir == paths.state_dir / "agent"
             assert [*ups, shared.is_up] == [True, False]
             assert runtime.capabilities.get(MODEL_INFO) is None
+
+
+async def test_extensions_and_trust_in_a_real_runtime(tmp_path: Path) -> None:
+    """From the configuration file to the model's tools, with `lemon config trust` in between."""
+    cwd = tmp_path.resolve()
+    tool = "def tools(self, cwd):\n    return [ExtensionTool(made(self.name + '_tool', 'hi'))]"
+    with temp_home() as paths, anyio.fail_after(20):
+        write_extension(paths.home / "ext", "mine", tool)
+        write_extension(cwd / ".lemon" / "extensions", "theirs", tool)
+        paths.state_dir.mkdir(parents=True)
+        (paths.state_dir / "config.toml").write_text(
+            "[runtime]\nextension_paths = ['~/ext']\n[runtime.extensions]\n"
+            "auto_load_default_paths = true\n"
+        )
+        turns = (tool_turn("mine_tool"), Turn(text="a"), tool_turn("theirs_tool"), Turn(text="b"))
+        async with FakeChatServer(turns, models=["served"]) as server:
+            environ = scrubbed_environ(paths.home, {"OPENAI_BASE_URL": server.base_url})
+            async with boot(PROFILE, cwd=cwd, environ=environ, paths=paths, serve=False) as runtime:
+                executor = Executor(runtime)
+                shown = Scene(server, executor, cast(Any, runtime), cwd, paths.agent_dir(environ))
+                await shown.run()
+                assert shown.shown()[-1] == ("tool", "hi")
+                names = [t["function"]["name"] for t in server.requests[-1].body["tools"]]
+                assert names[-1] == "mine_tool"
+                TrustedProjects(paths).trust(cwd)
+                await shown.run()
+                assert shown.shown()[-1] == ("tool", "hi")
 
 
 class Choosing:

@@ -15,7 +15,7 @@ from coding_agent.delivered import HEADLINE
 from coding_agent.followups import RETRY_DELAYS_MS, followup_run_id
 from coding_agent.services import services
 from coding_agent.tasks import TTL_MS, TaskRecord
-from coding_agent.tests.scene import Scene, scene, tool_turn
+from coding_agent.tests.scene import Scene, scene, stored, tool_turn
 from lemon_ai.testing import FakeToolCall, FakeUsage, Turn
 from lemon_core.bridges import ROUTER, SubmitResult
 from lemon_core.bus import run_topic
@@ -278,6 +278,41 @@ async def test_a_task_may_be_waited_for_and_its_price_is_the_parents(tmp_path: P
         assert (record.status, record.wants_followup) == ("completed", False)
 
 
+@pytest.mark.behaviour("coding_agent.120")
+@pytest.mark.parametrize("max_tokens", [1_000, 2_000])
+async def test_what_a_child_uses_counts_against_the_limits_of_its_parent(
+    tmp_path: Path, max_tokens: int
+) -> None:
+    """The parent makes no further model call then; the child had what was left."""
+    spent = FakeUsage(input=1_000, output=1)
+    turns = (
+        child_turn(**{"async": False}),
+        Turn(text="child answer", when="child work", usage=spent),
+        Turn(text="fine", when="child answer"),
+    )
+    async with scene(tmp_path, *turns) as here:
+        live = await here.run("go", limits=Limits(max_tokens=max_tokens))
+        if max_tokens == 2_000:
+            assert live.completed.answer == "fine"
+            return
+        assert isinstance(live.completed.error, dict)
+        assert live.completed.error["code"] == "max_tokens_exhausted"
+        assert len(here.server.requests) == 2
+        (record,) = await records(here)
+        assert record.status == "completed"
+
+
+@pytest.mark.behaviour("coding_agent.120")
+async def test_a_parent_that_has_used_its_limit_up_starts_no_child(tmp_path: Path) -> None:
+    """What it used itself counts, and not only what its children did."""
+    spent = FakeUsage(input=1_000, output=1)
+    call = FakeToolCall("task", {"action": "run", "prompt": "child work"})
+    async with scene(tmp_path, Turn(tool_calls=[call], usage=spent)) as here:
+        await here.run("go", limits=Limits(max_tokens=1_000))
+        assert await records(here) == []
+        assert "the limit of 1000 tokens is used up" in json.dumps(stored(here))
+
+
 @pytest.mark.behaviour("coding_agent.20")
 async def test_an_abort_of_the_parent_ends_its_children(tmp_path: Path) -> None:
     """Before the parent's completion is sent nothing of them is left, and nothing is delivered."""
@@ -372,7 +407,9 @@ async def test_by_default_a_child_gives_no_work_to_others(tmp_path: Path) -> Non
 async def test_what_is_refused_is_said(
     tmp_path: Path, arguments: dict[str, Any], limits: Limits | None, problem: str | None
 ) -> None:
-    turns = (child_turn(**arguments), Turn(text="x", when="child work"), Turn(text="ok"))
+    # A child that is quick is told of while the parent still works, and answered.
+    spare = Turn(text="ok"), Turn(text="ok")
+    turns = (child_turn(**arguments), Turn(text="x", when="child work"), *spare)
     async with scene(tmp_path, *turns) as here:
         here.runtime.capabilities.register(ROUTER, FakeRouter())
         live = await here.run("go", limits=limits)

@@ -33,6 +33,19 @@ async def test_read_numbers_the_lines(tmp_path: Path) -> None:
     }
 
 
+async def test_what_was_kept_of_a_long_result_is_foreign_when_it_is_read(tmp_path: Path) -> None:
+    """It may be the rest of a web page, and would lose its mark on the way through a file."""
+    (tmp_path / "a.txt").write_text("mine\n")
+    env = tool_env(tmp_path)
+    env.spill_dir.mkdir(parents=True)
+    kept = env.spill_dir / "abc.txt"
+    kept.write_text("from outside\n")
+    (env.spill_dir / "abc.png").write_bytes(PNG)
+    assert (await call(READ, env, path="a.txt")).trust == "trusted"
+    assert (await call(READ, env, path=str(kept))).trust == "untrusted"
+    assert (await call(READ, env, path=str(env.spill_dir / "abc.png"))).trust == "untrusted"
+
+
 @pytest.mark.behaviour("coding_agent.12")
 async def test_read_says_where_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 2_501)))

@@ -1,4 +1,4 @@
-"""`find` on the real ripgrep (specification coding_agent 7, 11.14)."""
+"""`find` on ripgrep and on what stands in for it (specification coding_agent 7, 11.14)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from coding_agent.tests.harness import Call, call, details, lives, pids_in, tool_env
 from coding_agent.tools import find as find_module
 from coding_agent.tools.find import FIND, name_pattern
-from coding_agent.tools.ripgrep import Ripgrep
+from coding_agent.tools.ripgrep import Ripgrep, stand_in
 from coding_agent.tools.toolset import ToolEnv
 from lemon_agent import ToolError
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> ToolEnv:
+@pytest.fixture(params=["rg", "stand_in"])
+def env(tmp_path: Path, request: pytest.FixtureRequest) -> ToolEnv:
     folder = tmp_path / "work"
     for name in ("a.py", "src/b.py", "src/deep/c.PY", "src/deep/notes.md", "build/d.py", ".e.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,8 @@ def env(tmp_path: Path) -> ToolEnv:
     (folder / ".git" / "f.py").touch()
     (folder / ".gitignore").write_text("build/\n")
     (folder / "link").symlink_to(tmp_path)
-    return tool_env(folder)
+    env = tool_env(folder)
+    return env if request.param == "rg" else replace(env, ripgrep=Ripgrep({}, stand_in()))
 
 
 async def found(env: ToolEnv, pattern: str, **params: object) -> list[str]:

@@ -16,13 +16,15 @@ import pytest
 from coding_agent import jobs as jobs_module
 from coding_agent.services import services
 from coding_agent.tests.harness import call, details, lives, pids_in, tool_env
-from coding_agent.tests.scene import scene, tool_turn
+from coding_agent.tests.scene import SESSION_KEY, scene, tool_turn
 from coding_agent.tools import shell
 from coding_agent.tools.jobs import JOBS
 from coding_agent.tools.shell import bash_tool
 from coding_agent.tools.toolset import ToolEnv
 from lemon_agent import ToolError
 from lemon_ai.testing import Turn
+from lemon_core.bus import SYSTEM_TOPIC
+from lemon_core.system_events import SessionReset
 
 pytestmark = pytest.mark.anyio
 
@@ -110,7 +112,7 @@ async def test_a_job_belongs_to_its_conversation_alone(tmp_path: Path) -> None:
             with pytest.raises(ToolError, match=f"{action} needs job_id"):
                 await call(JOBS, env, action=action)
         assert env.shared.jobs.get("sess_1", "job_1").state == "running"
-        await env.shared.jobs.end_session("sess_1")
+        await env.shared.jobs.end_session("agent:default:main")
         assert (await call(JOBS, env, action="list")).text == "No jobs."
 
 
@@ -188,3 +190,24 @@ async def test_a_later_run_of_the_conversation_finds_the_job(tmp_path: Path) -> 
                 await anyio.lowlevel.checkpoint()
     assert str(job.state) == "killed"
     assert not any(map(lives, pids_in(tmp_path / "work" / "pid")))
+
+
+@pytest.mark.behaviour("coding_agent.15")
+async def test_a_session_that_is_started_over_ends_its_jobs(tmp_path: Path) -> None:
+    """With their children; those of other sessions go on."""
+    command = "sleep 300 & echo $$ $! > pid; echo > ready; wait"
+    turns = [tool_turn("bash", command=command, background=True), Turn(text="ok")]
+    async with scene(tmp_path, *turns) as here:
+        os.mkfifo(here.cwd / "ready")
+        await here.run()
+        await written(here.cwd / "ready")
+        (job,) = here.runtime.service(services).shared_tools.jobs.of(here.session_files[0].stem)
+        for session_key in ("agent:default:main:sub:other", SESSION_KEY):
+            assert job.state == "running"
+            payload = SessionReset(session_key=session_key)
+            here.runtime.bus.publish_event(SYSTEM_TOPIC, "session_reset", payload)
+            await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            await job.ended.wait()
+        assert str(job.state) == "killed"
+        assert not any(map(lives, pids_in(here.cwd / "pid")))

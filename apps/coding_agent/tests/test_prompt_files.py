@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,83 @@ async def test_a_projects_instructions_reach_the_model(tmp_path: Path) -> None:
         await here.run()
         path = here.cwd / "AGENTS.md"
         assert f"<!-- From: {path} -->\nUse tabs." in here.shown()[0][1]
+
+
+class Disk:
+    """The time of a file system that may be moved on: what was written before is then settled."""
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def now_ns(self) -> int:
+        return time.time_ns() + self.ahead_ns
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+async def test_every_change_is_in_the_next_prompt(tmp_path: Path, is_settled: bool) -> None:
+    """What is remembered of a place never hides a change of it: a text, a new or a removed file, a
+    new folder, a link that leads elsewhere, an own file of the assistant's."""
+    _, project, workspace = place(tmp_path)
+    disk = Disk()
+    disk.ahead_ns = 3_600_000_000_000 if is_settled else -3_600_000_000_000
+    files = PromptFiles(tmp_path / "agent/workspace", [tmp_path / "user"], disk.now_ns)
+
+    async def instructions() -> list[str]:
+        first = await files.read("main", str(project), workspace)
+        assert first == await files.read("main", str(project), workspace)
+        return text_of(first[1])
+
+    assert await instructions() == []
+    near = project / "AGENTS.md"
+    near.write_text("one")
+    assert await instructions() == ["one"]
+    near.write_text("changed")
+    assert await instructions() == ["changed"]
+    (project / ".lemon").mkdir()
+    (project / ".lemon/CLAUDE.md").write_text("hidden")
+    (tmp_path / "user/AGENTS.md").write_text("everywhere")
+    assert await instructions() == ["changed", "hidden", "everywhere"]
+    near.unlink()
+    (project / "first").write_text("first")
+    (project / "second").write_text("second")
+    near.symlink_to("first")
+    assert await instructions() == ["first", "hidden", "everywhere"]
+    near.unlink()
+    near.symlink_to("second")
+    assert await instructions() == ["second", "hidden", "everywhere"]
+    near.unlink()
+    assert await instructions() == ["hidden", "everywhere"]
+    (files.home_dir / "SOUL.md").write_text("I am new.")
+    home, _ = await files.read("main", str(project), workspace)
+    assert dict(home)["SOUL.md"] == "I am new."
+
+
+async def test_what_has_not_changed_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only once it is settled: a file system tells times in steps, and what was written within one
+    may be written again unseen."""
+    _, project, workspace = place(tmp_path)
+    (project / "AGENTS.md").write_text("one")
+    disk, reads = Disk(), 0
+    files = PromptFiles(tmp_path / "agent/workspace", [], disk.now_ns)
+    read = PromptFiles._read
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(*arguments)
+
+    monkeypatch.setattr(PromptFiles, "_read", counted)
+    disk.ahead_ns = -3_600_000_000_000
+    for _ in range(2):
+        await files.read("main", str(project), workspace)
+    assert reads == 2
+    disk.ahead_ns = 3_600_000_000_000
+    for _ in range(3):
+        await files.read("main", str(project), workspace)
+    assert reads == 3
+    # A place is its scope, its directory and its roots.
+    await files.read("subagent", str(project), workspace)
+    await files.read("main", str(project), Workspace.at(str(project)))
+    assert reads == 5

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coding_agent.foreign_tools import ForeignTool
 from coding_agent.registry import ToolRegistry
 from coding_agent.tests.askers import Answers, asker
 from coding_agent.tests.harness import details, tool_env
@@ -116,7 +117,8 @@ async def test_tools_of_elsewhere_obey_the_policy_and_hide_none_of_ours(tmp_path
     async def execute(*_: object) -> AgentToolResult:
         return AgentToolResult.of_text("done")
 
-    lent = [AgentTool(name, "", {}, execute, "lent") for name in ("bash", "cron", "sms")]
+    names = ("bash", "cron", "sms")
+    lent = [ForeignTool.of(AgentTool(name, "", {}, execute, "lent"), "gateway") for name in names]
     table = ToolClassTable()
     table.classify("sms", frozenset({"external"}))
 
@@ -132,3 +134,25 @@ async def test_tools_of_elsewhere_obey_the_policy_and_hide_none_of_ours(tmp_path
     asking = offered({"require_approval": ["cron"]})[-2]
     context = ToolCallContext("c", {}, AbortSignal(), lambda _: None)
     assert details(await asking.execute(context)) == {"reason": "approval_error"}
+
+
+async def test_a_tool_that_asks_by_itself_may_be_told_not_to(tmp_path: Path) -> None:
+    """Specification coding_agent 6: WASM tools that reach out."""
+
+    async def execute(call: ToolCallContext) -> AgentToolResult:
+        return AgentToolResult.of_text("done")
+
+    tool = AgentTool("reaching", "", {}, execute)
+    lent = [replace(ForeignTool.of(tool, "wasm"), asks=True)]
+
+    async def said(policy: Mapping[str, object]) -> str:
+        env = tool_env(tmp_path, policy=ToolPolicy.parse(policy))
+        registry = ToolRegistry(ShellSettings())
+        bound = registry.bind(env, ToolClassTable(), asker(Answers()), lent)
+        found = next(each for each in bound if each.name == "reaching")
+        context = ToolCallContext("c", {}, AbortSignal(), lambda _: None)
+        return (await found.execute(context)).text
+
+    assert "nobody can be asked" in await said({})
+    assert "nobody can be asked" in await said({"approvals": {"reaching": "always"}})
+    assert await said({"approvals": {"reaching": "never"}}) == "done"

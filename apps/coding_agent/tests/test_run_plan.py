@@ -11,12 +11,12 @@ import pytest
 from coding_agent.errors import EmptyPrompt, NoWorkingDirectory, OutsideWorkspace
 from coding_agent.run_plan import (
     RunPlan,
-    agent_id,
     make_plan,
     request_headers,
     user_message,
     working_directory,
 )
+from coding_agent.run_request import agent_id
 from coding_agent.services import services
 from coding_agent.tests.scene import Scene, scene
 from lemon_agent import Budget

@@ -13,7 +13,7 @@ import pytest
 from coding_agent.tests.harness import Call, call, details, lives, pids_in, tool_env
 from coding_agent.tools import search
 from coding_agent.tools.files import READ
-from coding_agent.tools.ripgrep import Ripgrep
+from coding_agent.tools.ripgrep import Ripgrep, stand_in
 from coding_agent.tools.search import GREP, MAX_RAW_BYTES, parse_matches
 from coding_agent.tools.search_place import search_place
 from coding_agent.tools.toolset import ToolEnv
@@ -44,6 +44,14 @@ async def test_matches_come_with_place_and_line(env: ToolEnv) -> None:
     assert (await call(GREP, env, pattern="a needle", path="src/b.txt")).text == (
         "Found 1 match.\nsrc/b.txt:1: a needle"
     )
+
+
+async def test_what_was_kept_of_a_long_result_is_foreign_when_it_is_searched(env: ToolEnv) -> None:
+    env.spill_dir.mkdir(parents=True)
+    (env.spill_dir / "abc.txt").write_text("a needle from outside\n")
+    assert (await call(GREP, env, pattern="needle")).trust == "trusted"
+    for place in (env.spill_dir, env.spill_dir / "abc.txt"):
+        assert (await call(GREP, env, pattern="needle", path=str(place))).trust == "untrusted"
 
 
 async def test_options_narrow_and_widen_the_search(env: ToolEnv) -> None:
@@ -129,19 +137,19 @@ async def test_a_search_ends_with_its_run(env: ToolEnv, tmp_path: Path) -> None:
 
 
 def test_the_package_brings_its_own_program() -> None:
-    assert Path(Ripgrep({"PATH": "/nonexistent"}).path()).name == "rg"
+    (program,) = Ripgrep({"PATH": "/nonexistent"}).command()
+    assert Path(program).name == "rg"
 
 
 def test_the_users_own_program_comes_first(tmp_path: Path) -> None:
     own = fake_rg(tmp_path, "true")
-    assert Ripgrep({"PATH": str(own.parent)}).path() == str(own)
+    assert Ripgrep({"PATH": str(own.parent)}).command() == (str(own),)
 
 
-def test_without_any_program_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_program_another_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", "/nonexistent")
     monkeypatch.setattr("sys.path", ["/nonexistent"])
-    with pytest.raises(ToolError, match="install the package ripgrep"):
-        Ripgrep({}).path()
+    assert Ripgrep({}).command() == stand_in()
 
 
 def fake_rg(folder: Path, script: str) -> Path:

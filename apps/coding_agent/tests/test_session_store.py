@@ -178,6 +178,33 @@ async def test_a_torn_line_is_left_when_somebody_else_has_written(folder: Sessio
     assert b'{"tornmore' in path_of(whole).read_bytes()
 
 
+async def test_a_little_is_written_at_once_and_much_in_its_turn(
+    folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never is something of it left out, doubled, or put before what is being written."""
+    session = folder.new(CWD)
+    session.append(USER)
+    assert not session.flush_at_once()  # there is no file yet
+    assert await session.flush()
+    session.append(ANSWER)
+    assert session.flush_at_once()
+    assert session.flush_at_once()  # nothing is left
+    assert (await folder.load(session.id, CWD))[1] == [USER, ANSWER]
+    monkeypatch.setattr("coding_agent.session_store.MAX_INLINE_BYTES", 10)
+    session.append(USER)
+    assert not session.flush_at_once()
+    assert await session.flush()
+    monkeypatch.undo()
+    async with session._lock:
+        session.append(ANSWER)
+        assert not session.flush_at_once()
+    path_of(session).rename(path_of(session).with_suffix(".away"))
+    assert not session.flush_at_once()  # the disk does not take it, so it stays noted
+    path_of(session).with_suffix(".away").rename(path_of(session))
+    assert await session.flush()
+    assert (await folder.load(session.id, CWD))[1] == [USER, ANSWER, USER, ANSWER]
+
+
 @pytest.mark.behaviour("coding_agent.5")
 @pytest.mark.parametrize(
     ("line", "problem"),
@@ -383,6 +410,6 @@ def test_a_missing_trust_reads_as_trusted() -> None:
 
 
 def test_an_entry_id_is_never_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb"])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(given))
-    assert new_entry_id({"aaaaaaaa"}) == "bbbbbbbb"
+    given = iter([0xA, 0xA, 0xBBBBBBBB])
+    monkeypatch.setattr("random.getrandbits", lambda _: next(given))
+    assert new_entry_id({"0000000a"}) == "bbbbbbbb"

@@ -15,7 +15,8 @@ from coding_agent.settings import without_secrets
 from coding_agent.tests.harness import Call, call, details, lives, pids_in, tool_env
 from coding_agent.tools import output as output_module
 from coding_agent.tools import shell
-from coding_agent.tools.shell import bash_tool, clean
+from coding_agent.tools.live_output import UPDATE_BYTES, clean
+from coding_agent.tools.shell import bash_tool
 from coding_agent.tools.toolset import ShellSettings
 from lemon_agent import ToolError
 from lemon_core.tool_policy import ToolPolicy
@@ -168,7 +169,7 @@ async def test_progress_does_not_grow_with_the_output(tmp_path: Path) -> None:
     running = Call({"command": "seq 1 500000"})
     await running.run(BASH, tool_env(tmp_path))
     assert sum(len(update.text) for update in running.updates) < 500_000
-    assert all(len(update.text) <= shell.UPDATE_BYTES for update in running.updates)
+    assert all(len(update.text) <= UPDATE_BYTES for update in running.updates)
 
 
 def test_control_sequences_are_stripped() -> None:

@@ -14,7 +14,7 @@ from coding_agent.tests.harness import call
 from coding_agent.tests.web_server import Names, Site, html, redirect, serving, web_env
 from coding_agent.tools.toolset import ToolEnv
 from coding_agent.tools.webfetch import WEBFETCH
-from coding_agent.web.guard import Guard, UrlRefused
+from coding_agent.web.guard import UrlRefused, page_guard
 from coding_agent.web.readable import extract
 from lemon_agent import ToolError
 from lemon_agent.external_content import BEGIN, END
@@ -215,7 +215,7 @@ async def test_the_address_that_was_judged_is_the_one_connected_to(
     assert found["status"] == 200
     assert names.asked == ["there.example"]
     assert site.requests[0][1]["Host"] == f"there.example:{site.port}"
-    guard = Guard(Names({"turns.example": [["93.184.216.34"], ["127.0.0.1"]]}).lookup)
+    guard = page_guard(Names({"turns.example": [["93.184.216.34"], ["127.0.0.1"]]}).lookup)
     assert await guard.addresses("turns.example", 80) == ["93.184.216.34"]
     with pytest.raises(UrlRefused):
         await guard.addresses("turns.example", 80)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 
+from coding_agent.own_files import is_recent_note
 from coding_agent.tools.anchors import tag_of
 from coding_agent.tools.file_access import check_writable, read_file, write_file
 from coding_agent.tools.snapshots import keep_before
@@ -36,11 +37,16 @@ IMAGE_SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp"})
 async def _read(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     path = env.guard.resolve(call.params["path"])
     shown = env.guard.shown(path)
+    if is_recent_note(call.params["path"], env.shared.now_ms()) and not path.exists():
+        return AgentToolResult(details={"path": shown, "missing_optional": True})
+    trust = env.guard.trust(path)
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        return await anyio.to_thread.run_sync(_show_image, path, shown)
+        image = await anyio.to_thread.run_sync(_show_image, path, shown)
+        return replace(image, trust=trust)
     offset, limit = call.params.get("offset"), call.params.get("limit")
     style = hashed_row if call.params.get("hashlines") else plain_row
-    return await anyio.to_thread.run_sync(_show_text, path, shown, offset, limit, style)
+    page = await anyio.to_thread.run_sync(_show_text, path, shown, offset, limit, style)
+    return replace(page, trust=trust)
 
 
 async def _write(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:

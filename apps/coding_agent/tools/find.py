@@ -29,7 +29,7 @@ async def _find(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     params = call.params
     path = env.guard.resolve(params.get("path") or ".")
     wanted = name_pattern(params["pattern"])
-    program = await anyio.to_thread.run_sync(env.ripgrep.path)
+    command = await anyio.to_thread.run_sync(env.ripgrep.command)
     names = Names(wanted, params.get("type") or "all", params.get("max_depth"))
     flags = ["--files", "--null", "--no-config", "--sort=path"]
     if params.get("hidden"):
@@ -40,7 +40,7 @@ async def _find(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
         if place.stdin is not None:
             raise ToolError(f"{env.guard.shown(path)} is a file: name a folder")
         ending = await run_process(
-            [program, *flags],
+            [*command, *flags],
             cwd=place.cwd,
             environ=env.environ,
             timeout_ms=TIMEOUT_MS,

@@ -7,8 +7,8 @@ from typing import Any, Final
 import anyio.to_thread
 
 from coding_agent.jobs import Job
+from coding_agent.tools.live_output import clean, shown_excerpt
 from coding_agent.tools.output import Excerpt
-from coding_agent.tools.shell import clean, shown_excerpt
 from coding_agent.tools.toolset import ToolDef, ToolEnv, int_param, schema, text_param
 from lemon_agent import AgentToolResult, ToolCallContext, ToolError
 

@@ -65,7 +65,7 @@ class Tail:
 class Excerpt:
     """Head and tail of output that is too long to show, and how much there was.
 
-    Up to `BYTES` bytes and `LINES` lines are shown whole.
+    Up to `limit` bytes and `LINES` lines are shown whole, else `head` bytes and the end.
     """
 
     BYTES: Final = 50_000
@@ -73,13 +73,14 @@ class Excerpt:
     LINES: Final = 2_000
     HEAD_LINES: Final = 200
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = BYTES, head: int = HEAD_BYTES) -> None:
+        self._limit, self._head_limit = limit, head
         self._head = bytearray()
-        self.tail = Tail(self.BYTES)
+        self.tail = Tail(limit)
 
     def take(self, chunk: bytes) -> None:
         """Add output."""
-        self._head += chunk[: self.HEAD_BYTES - len(self._head)]
+        self._head += chunk[: self._head_limit - len(self._head)]
         self.tail.take(chunk)
 
     @property
@@ -90,7 +91,7 @@ class Excerpt:
     @property
     def is_cut(self) -> bool:
         """Whether not everything is shown."""
-        return self.size > self.BYTES or self.tail.line_feeds > self.LINES
+        return self.size > self._limit or self.tail.line_feeds > self.LINES
 
     def parts(self) -> tuple[bytes, bytes]:
         """What is shown: everything and nothing, or a head and a tail that do not overlap."""
@@ -98,7 +99,7 @@ class Excerpt:
             return self.tail.last(), b""
         lines = bytes(self._head).split(b"\n")
         head = b"\n".join(lines[: self.HEAD_LINES])
-        tail = self.tail.last(min(self.BYTES - self.HEAD_BYTES, self.size - len(head)))
+        tail = self.tail.last(min(self._limit - self._head_limit, self.size - len(head)))
         return head, b"\n".join(tail.rstrip(b"\n").split(b"\n")[self.HEAD_LINES - self.LINES :])
 
 

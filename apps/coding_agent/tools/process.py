@@ -24,6 +24,7 @@ from coding_agent.tools.process_group import end_group
 
 # How long the output of descendants is waited for when the program itself has ended.
 OUTPUT_GRACE_S: Final = 0.5
+COLLECT_GRACE_S: Final = 0.5
 CHUNK_BYTES: Final = 65_536
 PTY_SIZE: Final = (40, 120)
 
@@ -52,25 +53,30 @@ async def run_process(
     stderr: Consumer | None = None,
     stdin: int | None = None,
     pty: bool = False,
+    on_start: Callable[[int], None] | None = None,
 ) -> Ending:
     """Run `command` to its end; its output goes to the consumers as it comes.
 
     Without `stdin`, a descriptor, there is no input; without a consumer of its own stderr goes
     where stdout goes. With `pty` both go to a terminal. A consumer that waits makes the program
-    wait. Cancellation ends the whole group before it goes on. Raises `OSError` when the program
-    cannot be started.
+    wait. `on_start` is told the number of the process group. Cancellation ends the whole group
+    before it goes on. Raises `OSError` when the program cannot be started.
     """
     spawn = partial(_spawn_on_pty if pty else _spawn, command, cwd, environ, stdin)
     process, outputs = await anyio.to_thread.run_sync(spawn, stderr is None)
     try:
+        if on_start is not None:
+            on_start(process.pid)
         with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
             await _live(process, outputs, (stdout, stderr or stdout))
     finally:
         code = process.returncode  # None: it has not ended by itself
         with anyio.CancelScope(shield=True):
             await end_group(process.pid)
-            # Killed or not: what has ended is collected, what cannot be killed is not waited for.
-            process.poll()
+            # What has ended is collected, its last thread too; what cannot be killed is not.
+            if process.poll() is None:
+                with anyio.move_on_after(COLLECT_GRACE_S):
+                    await _exited(process)
         for fd in outputs:
             os.close(fd)
     return Ending(code if code is None or code >= 0 else 128 - code)

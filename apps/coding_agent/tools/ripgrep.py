@@ -1,4 +1,4 @@
-"""Where the `rg` program is."""
+"""How `rg` is called, or what stands in for it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,46 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from lemon_agent import ToolError
+from lemon_core.logs import get_logger
+
+log = get_logger(__name__)
 
 
 class Ripgrep:
-    """The user's own `rg`, else the one that the package `ripgrep` brought; looked for once."""
+    """The user's own `rg`, else the one that the package `ripgrep` brought, else a slower one in
+    Python that finds the same; looked for once, unless its `command` is given."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], command: tuple[str, ...] | None = None) -> None:
         self._environ = environ
-        self._path: str | None = None
+        self._command = command
 
-    def path(self) -> str:
-        """The program's path; raises `ToolError` when there is none."""
-        if self._path is None:
-            self._path = shutil.which("rg", path=self._environ.get("PATH", "")) or _packaged()
-        return self._path
+    def command(self) -> tuple[str, ...]:
+        """The beginning of its command line. Blocking."""
+        if self._command is None:
+            self._command = self._found()
+        return self._command
+
+    def _found(self) -> tuple[str, ...]:
+        path = shutil.which("rg", path=self._environ.get("PATH", "")) or _packaged()
+        if path is not None:
+            return (path,)
+        log.info("ripgrep.missing", advice="searches are slower without rg")
+        return stand_in()
 
 
-def _packaged() -> str:
-    for place in _places():
-        if os.access(place, os.X_OK):
-            return place
-    raise ToolError("grep needs ripgrep (rg): install the package ripgrep, or rg itself")
+def stand_in() -> tuple[str, ...]:
+    """The command line of what stands in for `rg`.
+
+    Its program is part of it, and isolated: nothing of the folder that is searched is imported.
+    """
+    text = Path(__file__).with_name("ripgrep_stand_in.py").read_text(encoding="utf-8")
+    return (sys.executable, "-I", "-S", "-c", text)
+
+
+def _packaged() -> str | None:
+    return next((place for place in _places() if os.access(place, os.X_OK)), None)
 
 
 def _places() -> Iterator[str]:

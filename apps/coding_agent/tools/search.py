@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,11 +34,11 @@ async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     if not pattern or "\0" in pattern or len(pattern.encode()) > MAX_PATTERN_BYTES:
         raise ToolError(f"pattern needs 1 to {MAX_PATTERN_BYTES} bytes, without null characters")
     path = env.guard.resolve(params.get("path") or ".")
-    program = await anyio.to_thread.run_sync(env.ripgrep.path)
+    command = await anyio.to_thread.run_sync(env.ripgrep.command)
     output, errors = Head(MAX_RAW_BYTES), Head(MAX_ERROR_BYTES)
     with search_place(path, env.guard.shown(path)) as place:
         ending = await run_process(
-            [program, *_flags(params), f"--regexp={pattern}", "--", place.argument],
+            [*command, *_flags(params), f"--regexp={pattern}", "--", place.argument],
             cwd=place.cwd,
             environ=env.environ,
             timeout_ms=TIMEOUT_MS,
@@ -53,10 +53,12 @@ async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
         params.get("max_results") or MAX_RESULTS,
     )
     # With matches, code 2 only says that some file could not be read.
-    if ending.exit_code not in (0, 1, None) and not matches.found:
-        raise ToolError(_problem(bytes(errors.data)))
+    problem = _problem(bytes(errors.data))
+    if ending.exit_code not in (0, 1, None) and not matches.found and problem is not None:
+        raise ToolError(problem)
     matches.stopped = ending.timed_out
-    return _answer(matches, await _saved(env, matches))
+    answer = _answer(matches, await _saved(env, matches))
+    return replace(answer, trust=env.guard.trust(path))
 
 
 GREP: Final = ToolDef(
@@ -149,8 +151,13 @@ def _text(value: Mapping[str, str]) -> str:
     return base64.b64decode(value["bytes"]).decode(errors="replace")
 
 
-def _problem(errors: bytes) -> str:
-    text = errors.decode(errors="replace").strip() or "ripgrep failed"
+def _problem(errors: bytes) -> str | None:
+    """What went wrong; None when it is only that a line of an ignore file means nothing."""
+    lines = errors.decode(errors="replace").strip().splitlines()
+    told = [line for line in lines if "error parsing glob" not in line]
+    if lines and not told:
+        return None
+    text = "\n".join(told) or "ripgrep failed"
     if "regex parse error" in text:
         text += "\nUse literal=true to search for the text as it is."
     return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ import anyio
 from coding_agent.jobs import Launch
 from coding_agent.tools.command_paths import Reach, outside_message
 from coding_agent.tools.command_text import Unreadable, canonical, inner_line
+from coding_agent.tools.live_output import LiveOutput, shown_excerpt
 from coding_agent.tools.output import Excerpt, SpillFile
 from coding_agent.tools.process import Ending, run_process
 from coding_agent.tools.sandbox import sandboxed
@@ -23,17 +23,9 @@ from lemon_core.terminal_backends import TerminalPolicy
 
 TERMINAL: Final = "local"
 PTY_TERMINAL: Final = "local_pty"
-UPDATE_BYTES: Final = 4_000
-UPDATE_INTERVAL_S: Final = 0.1
 FIRST_OUTPUT_S: Final = 1.0
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 600_000
-
-# ECMA-48 sequences (colour, cursor, titles, character sets), then the other control characters.
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/][0-~]|[0-OQ-WYZ\\`-~])"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def bash_tool(timeout_ms: int) -> ToolDef:
@@ -85,7 +77,7 @@ async def _bash(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     if call.params.get("background"):
         return await _start_job(env, launch)
     timeout_ms = call.params.get("timeout_ms") or env.shell.timeout_ms
-    output = _Output(call, SpillFile(launch.spill_dir, "txt"))
+    output = LiveOutput(call, SpillFile(launch.spill_dir, "txt"))
     try:
         ending = await _run(launch, timeout_ms, output)
     except anyio.get_cancelled_exc_class():
@@ -94,8 +86,7 @@ async def _bash(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
         # The loop keeps the result of a tool that was told to stop: the output would be lost.
         details = {"error_type": "aborted", "output": output.last_lines()}
         return AgentToolResult.of_text(INTERRUPTED, details=details, is_error=True)
-    saved = await output.spill.save() if output.excerpt.is_cut else None
-    return _answer(output.excerpt, ending, saved, timeout_ms)
+    return _answer(output.excerpt, ending, await output.saved(), timeout_ms)
 
 
 def prepared(env: ToolEnv, params: Mapping[str, Any]) -> Launch:
@@ -118,7 +109,8 @@ def prepared(env: ToolEnv, params: Mapping[str, Any]) -> Launch:
 
 
 async def _start_job(env: ToolEnv, launch: Launch) -> AgentToolResult:
-    job = env.shared.jobs.start(env.identity.session_id, launch)
+    identity = env.identity
+    job = env.shared.jobs.start(identity.session_id, identity.session_key, launch)
     with anyio.move_on_after(FIRST_OUTPUT_S):
         await job.ended.wait()
     if job.state == "failed":
@@ -130,7 +122,7 @@ async def _start_job(env: ToolEnv, launch: Launch) -> AgentToolResult:
     return AgentToolResult.of_text("\n".join(filter(None, lines)), details=details)
 
 
-async def _run(launch: Launch, timeout_ms: int, output: _Output) -> Ending:
+async def _run(launch: Launch, timeout_ms: int, output: LiveOutput) -> Ending:
     failure: OSError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(output.report)
@@ -149,49 +141,6 @@ async def _run(launch: Launch, timeout_ms: int, output: _Output) -> Ending:
     if failure is not None:
         raise ToolError(f"the shell cannot be started: {failure}") from failure
     return ending
-
-
-class _Output:
-    """The output of one command: an excerpt for the model, all of it for the file, and progress."""
-
-    def __init__(self, call: ToolCallContext, spill: SpillFile) -> None:
-        self._call = call
-        self._fresh = anyio.Event()
-        self.excerpt = Excerpt()
-        self.spill = spill
-
-    async def take(self, chunk: bytes) -> None:
-        """Add output."""
-        self.excerpt.take(chunk)
-        self._fresh.set()
-        await self.spill.write(chunk)
-
-    async def report(self) -> None:
-        """Show the last lines to whoever watches, so often that the size of the output is moot."""
-        while True:
-            await self._fresh.wait()
-            self._fresh = anyio.Event()
-            text = self.last_lines()
-            self._call.on_update(AgentToolResult.of_text(text, details={"output": text}))
-            await anyio.sleep(UPDATE_INTERVAL_S)
-
-    def last_lines(self) -> str:
-        """The end of what there is so far, as plain text."""
-        return clean(self.excerpt.tail.last(UPDATE_BYTES)).rstrip("\n")
-
-
-def shown_excerpt(excerpt: Excerpt, saved: Path | None) -> str:
-    """Output as the model is shown it: all of it, or head, tail, size and where the rest is."""
-    head, tail = (clean(part).strip("\n") for part in excerpt.parts())
-    if not excerpt.is_cut:
-        return head
-    where = "" if saved is None else f" Full output saved to: {saved}"
-    return f"{head}\n[… cut: {excerpt.size} bytes in all.{where}]\n{tail}"
-
-
-def clean(output: bytes) -> str:
-    """Output as plain text: no escape sequences, no control characters, no carriage returns."""
-    return _CONTROL.sub("", _ESCAPES.sub("", output.decode(errors="replace")))
 
 
 def default_shell() -> str:

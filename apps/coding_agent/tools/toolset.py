@@ -7,7 +7,7 @@ tool of one run, which costs no more than the object.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from lemon_core.tool_policy import ToolPolicy
 
 if TYPE_CHECKING:
     from coding_agent.jobs import Jobs
+    from coding_agent.kernels import Kernels
     from coding_agent.todos import Todos
     from coding_agent.web import Web
     from lemon_core.checkpoints import Checkpoints
@@ -51,8 +52,10 @@ class SharedTools:
 
     checkpoints: Checkpoints
     jobs: Jobs
+    kernels: Kernels
     todos: Todos
     web: Web
+    now_ms: Callable[[], int]
     private_dir: Path
 
 
@@ -60,7 +63,8 @@ class SharedTools:
 class ToolEnv:
     """What the tools of one run stand on.
 
-    `spill_dir` takes output that is too large to show; it belongs to the session.
+    `spill_dir` takes output that is too large to show; it belongs to the session. `siblings` are
+    the tools that the run has, for those that call others; they are there when the run begins.
     """
 
     guard: PathGuard
@@ -71,6 +75,7 @@ class ToolEnv:
     ripgrep: Ripgrep
     identity: RunIdentity
     shared: SharedTools
+    siblings: Mapping[str, AgentTool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from urllib.parse import urldefrag, urljoin
 
 import anyio
 
-from coding_agent.web.guard import Guard, UrlRefused, guarded_resolver
+from coding_agent.web.guard import UrlRefused
 from lemon_agent import ToolError
+from lemon_core.address_guard import AddressGuard, guarded_connector
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,7 +46,12 @@ class Answer:
 
 
 async def fetch(
-    url: str, guard: Guard, *, headers: Mapping[str, str], timeout_s: float, max_redirects: int
+    url: str,
+    guard: AddressGuard,
+    *,
+    headers: Mapping[str, str],
+    timeout_s: float,
+    max_redirects: int,
 ) -> Answer:
     """The answer to a GET of `url`, redirects followed; every hop is judged anew.
 
@@ -54,7 +60,7 @@ async def fetch(
     seen: set[str] = set()
     try:
         with anyio.fail_after(timeout_s):
-            async with _session(guard) as session:
+            async with guarded_session(guard) as session:
                 while True:
                     guard.check_url(url)
                     if url in seen:
@@ -133,15 +139,13 @@ async def request_json(
 
 
 @asynccontextmanager
-async def _session(guard: Guard) -> AsyncIterator[aiohttp.ClientSession]:
+async def guarded_session(guard: AddressGuard) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client that connects to addresses that `guard` has judged, and keeps no cookie."""
     import aiohttp
 
     # No proxy of the environment: it would do the resolving.
-    connector = aiohttp.TCPConnector(
-        resolver=guarded_resolver(guard), use_dns_cache=False, force_close=True
-    )
     async with aiohttp.ClientSession(
-        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        connector=guarded_connector(guard), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
         yield session
 

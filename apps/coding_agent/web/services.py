@@ -10,7 +10,8 @@ from typing import Final
 import anyio
 
 from coding_agent.web.cache import WebCache
-from coding_agent.web.guard import Guard, Lookup, system_lookup
+from coding_agent.web.guard import page_guard
+from lemon_core.address_guard import AddressGuard, Lookup, system_lookup
 from lemon_core.clock import Clock
 from lemon_core.config.tools import Web as WebSettings
 from lemon_core.version import __version__
@@ -44,11 +45,11 @@ class Web:
         self._turn = anyio.Lock()
 
     @property
-    def guard(self) -> Guard:
+    def guard(self) -> AddressGuard:
         """The rule for pages."""
         fetch = self.settings.fetch
         hosts = frozenset(host.lower().rstrip(".") for host in fetch.allowed_hostnames)
-        return Guard(self.lookup, fetch.allow_private_network, hosts)
+        return page_guard(self.lookup, fetch.allow_private_network, hosts)
 
     @property
     def user_agent(self) -> str:

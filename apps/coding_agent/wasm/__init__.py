@@ -1,0 +1,1 @@
+"""Tools compiled to WebAssembly; `docs/wasm_tools.md` says what a module has to look like."""
