@@ -179,7 +179,7 @@ async def open_way(
             if not waited:
                 waited = True
                 holder = read_holder(context.paths.runtime_lock)
-                note(f"waiting for {_who(holder)} to end")
+                note(f"waiting for {_who(holder)} to end{_way_out(holder)}")
             # The lock has no event to wait for; this is the schedule of looking at it again.
             await anyio.sleep(LOCK_POLL_S)
 
@@ -234,10 +234,17 @@ def _warn(warnings: Iterable[str], note: Callable[[str], None]) -> None:
         note(f"warning: {warning}")
 
 
+def _way_out(holder: Holder | None) -> str:
+    """How not to wait the next time."""
+    if holder is None or holder.kind != "one_shot":
+        return ""
+    return " (lemon daemon starts a server, with which they work side by side)"
+
+
 def _who(holder: Holder | None) -> str:
     if holder is None:
         return "another Lemon process"
     if holder.kind == "one_shot":
-        return f"another one-shot command (process {holder.pid})"
+        return f"another lemon run or lemon chat (process {holder.pid})"
     state = "is stopping" if holder.state == "draining" else "does not answer"
     return f"the server (process {holder.pid}), which {state},"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -59,6 +61,7 @@ def chat(
     Exit codes: 0 left, 1 failed, 2 wrong arguments or no terminal, 130 left with Ctrl-C.
     """
     from lemon_cli.chat.conversation import Settings
+    from lemon_cli.chat.own_commands import own_commands
     from lemon_cli.session_name import session_key_of
     from lemon_core.runs import THINKING_LEVELS
 
@@ -67,13 +70,15 @@ def chat(
         raise CliError(
             f"--thinking {thinking!r}: use one of {', '.join(THINKING_LEVELS)}", ExitCode.USAGE
         )
+    directory = _directory(cwd, context)
     settings = Settings(
         session_key=session_key_of(session, agent),
         agent=agent,
         model=model,
         thinking=thinking,
-        cwd=_directory(cwd, context),
+        cwd=directory,
         home=context.paths.home,
+        own_commands=partial(own_commands, context.paths.agent_dir(context.environ), directory),
     )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CliError(
@@ -137,21 +142,22 @@ def _screen(context: CommandContext, settings: Settings, transcript: Transcript)
     from lemon_cli.chat.history import open_history
     from lemon_cli.chat.models import model_names
     from lemon_cli.chat.prompt_screen import PromptScreen
-    from lemon_cli.chat.status import status_line
+    from lemon_cli.chat.status import Stopwatch, status_line
     from lemon_core.runs import QUEUE_MODES, THINKING_LEVELS
 
     words: dict[str, Callable[[], tuple[str, ...]]] = {
-        "model": model_names,
+        "model": lambda: model_names(transcript.model),
         "thinking": lambda: THINKING_LEVELS,
         "queue": lambda: QUEUE_MODES,
     }
+    watch = Stopwatch(time.monotonic)
     return PromptScreen(
         sys.stdout,
         transcript,
         colors=color_system(context.environ),
-        completer=ChatCompleter(words, settings.cwd, settings.home),
+        completer=ChatCompleter(words, settings.cwd, settings.home, settings.own_commands),
         history=open_history(context.paths.state_dir),
-        status=lambda: status_line(transcript, settings),
+        status=lambda: status_line(transcript, settings, watch),
     )
 
 

@@ -28,6 +28,7 @@ def invoke(spec: CommandSpec, arguments: list[str], context: CommandContext) -> 
         print(f"lemon: {spec.name} is not part of this installation", file=sys.stderr)
         return ExitCode.FAILED
     command = typer.main.get_command(cast(typer.Typer, target))
+    _whole_summaries(command)
     words = help_request(command, arguments) or arguments
     return guarded(
         spec.name,
@@ -57,6 +58,14 @@ def guarded(name: str, context: CommandContext, call: Callable[[], object]) -> i
         _report(str(exc), context)
         return ExitCode.FAILED
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _whole_summaries(command: object) -> None:
+    """Have a group's help list its commands with their first sentence whole, not cut to fit."""
+    for inner in getattr(command, "commands", {}).values():
+        if inner.short_help is None and inner.help:
+            inner.short_help = " ".join(inner.help.split("\n\n")[0].split())
+        _whole_summaries(inner)
 
 
 def help_request(command: object, arguments: Sequence[str]) -> list[str] | None:
@@ -94,9 +103,11 @@ def _report_usage(name: str, exc: typer.TyperException) -> None:
     if message.startswith("Usage:"):
         print(message.rstrip(), file=sys.stderr)
         return
+    command = f"lemon {name}"
     if (where := getattr(exc, "ctx", None)) is not None:
         print(where.get_usage(), file=sys.stderr)
-    print(f"lemon {name}: {message} (lemon {name} --help tells more)", file=sys.stderr)
+        command = where.command_path
+    print(f"{command}: {message} ({command} --help tells more)", file=sys.stderr)
 
 
 def _report(message: str, context: CommandContext) -> None:

@@ -53,5 +53,7 @@ async def live_check(context: CommandContext, provider: str) -> Checked:
     if status != 200:
         return Checked("failed", f"{provider} answered HTTP {status}")
     rows = document.get("data") if isinstance(document, dict) else None
-    many = f" and lists {len(rows)} models" if isinstance(rows, list) else ""
+    many = ""
+    if isinstance(rows, list):
+        many = f" and lists {len(rows)} {'model' if len(rows) == 1 else 'models'}"
     return Checked("passed", f"{provider} took the credential{many}")

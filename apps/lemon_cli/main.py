@@ -6,10 +6,10 @@ what other commands need.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,12 +19,16 @@ from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile
 from lemon_core.version import __version__
 
+# What a start imports stays: with Python's own threshold of 700 the search for cycles in it took a
+# seventh of the time of `lemon run`. A server sets its own once it is up.
+GC_THRESHOLDS = (100_000, 20, 50)
 HELP_WORDS = frozenset({"--help", "-h", "help"})
 
 
 def main(profile: Profile, argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line of this process and exit: the only place that does."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    gc.set_threshold(*GC_THRESHOLDS)
     code = run(arguments, profile=profile)
     try:
         sys.stdout.flush()
@@ -68,18 +72,9 @@ def top_level_help(profile: Profile) -> str:
 
 def _bare(profile: Profile, env: Mapping[str, str], cwd: Path | None) -> int:
     """`lemon` alone: `chat`, which sets Lemon up when that is needed; else only usage."""
-    where = cwd or _user_directory(env)
-    if all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        if profile.find_command("chat") is not None:
-            return _dispatch(["chat"], profile, env, where)
-        if profile.find_command("setup") is not None:
-            from lemon_cli.first_run import ensure_set_up  # imports much
-            from lemon_cli.invoke import guarded
-
-            context = CommandContext(profile, env, PathSettings.resolve(env), where)
-            code = guarded("setup", context, lambda: 0 if ensure_set_up(context) else 1)
-            if code != ExitCode.OK:
-                return code
+    on_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    if on_terminal and profile.find_command("chat") is not None:
+        return _dispatch(["chat"], profile, env, cwd or _user_directory(env))
     print(top_level_help(profile), file=sys.stderr)
     return ExitCode.USAGE
 
@@ -88,6 +83,8 @@ def _dispatch(words: list[str], profile: Profile, env: Mapping[str, str], cwd: P
     name, *rest = words
     spec = profile.find_command(name)
     if spec is None:
+        from difflib import get_close_matches  # only for who mistyped
+
         known = [s.name for group in profile.commands.values() for s in group]
         close = get_close_matches(name, known, n=1)
         print("usage: lemon COMMAND [ARGS]...", file=sys.stderr)

@@ -18,6 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MARKS = {True: "✓", None: "✓", False: "✗"}
 _LINE_LIMIT = 160
 APPROVAL_PREFIX = "approval:"
+CREDENTIAL_HINT = " (lemon providers shows whose key is used, lemon model NAME stores another)"
 
 
 def printable(text: str) -> str:
@@ -127,8 +128,10 @@ class TextRenderer:
 
 
 def failure(completed: Completion) -> str:
-    """Why a run failed, in one line."""
+    """Why a run failed, in one line, and what to do where that is known."""
     error = completed.error
     if isinstance(error, dict) and error.get("message"):
-        return one_line(str(error["message"]))
+        detail = error.get("detail")
+        refused = isinstance(detail, dict) and detail.get("category") == "auth"
+        return one_line(str(error["message"])) + (CREDENTIAL_HINT if refused else "")
     return one_line(error_text(error)) or "no reason was given"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
 
 from lemon_cli.errors import CliError, ExitCode
-from lemon_cli.render import JsonRenderer, Renderer, TextRenderer
-from lemon_cli.run_prompt import RunOptions, run_prompt, send_prompt
 from lemon_cli.session_name import session_key_of, session_word
 from lemon_core.commands import CommandContext
-from lemon_core.ids import run_id
-from lemon_core.runs import QUEUE_MODES, THINKING_LEVELS, RunRequest
+
+if TYPE_CHECKING:
+    from lemon_cli.render import Renderer
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -23,7 +23,7 @@ EPILOG = """Examples:
 
   lemon run "Say hello"
 
-  git diff | lemon run - --session review
+  git diff | lemon run "Review this:" -
 
   lemon run --session review "And the tests?"
 
@@ -34,7 +34,8 @@ EPILOG = """Examples:
 def run(
     ctx: typer.Context,
     prompt: Annotated[
-        list[str] | None, typer.Argument(help="The prompt; - reads it from standard input.")
+        list[str] | None,
+        typer.Argument(help="The prompt; - at its end adds standard input."),
     ] = None,
     session: Annotated[
         str | None,
@@ -45,13 +46,17 @@ def run(
         str | None, typer.Option(help="The model, such as openai:gpt-5 or local.")
     ] = None,
     thinking: Annotated[
-        str | None, typer.Option(help=f"How hard to think: {', '.join(THINKING_LEVELS)}.")
+        str | None, typer.Option(help="How hard to think: off, minimal, low, medium, high, xhigh.")
     ] = None,
     cwd: Annotated[
         Path | None, typer.Option(help="The directory the agent works in [default: this one].")
     ] = None,
     queue_mode: Annotated[
-        str, typer.Option(help=f"If the session is busy: {', '.join(QUEUE_MODES)}.")
+        str,
+        typer.Option(
+            help="If the session is busy: collect, followup, steer, steer_backlog, redirect, "
+            "interrupt."
+        ),
     ] = "collect",
     approve: Annotated[
         str | None,
@@ -76,6 +81,12 @@ def run(
 
     Exit codes: 0 answered, 1 failed, 2 wrong arguments, 124 timed out, 130 interrupted.
     """
+    # Not above: the help of a command imports nothing heavy.
+    from lemon_cli.render import JsonRenderer, TextRenderer
+    from lemon_cli.run_prompt import RunOptions, run_prompt, send_prompt
+    from lemon_core.ids import run_id
+    from lemon_core.runs import QUEUE_MODES, THINKING_LEVELS, RunRequest
+
     context: CommandContext = ctx.obj
     text = _prompt(prompt or [], file, context)
     if thinking is not None and thinking not in THINKING_LEVELS:
@@ -107,6 +118,8 @@ def run(
             "meta": meta,
         }
     )
+    if (prompt or [])[-1:] != ["-"] and _has_waiting_input():
+        renderer.note("standard input was not read: - at the end adds it to the prompt")
     if session is None:
         renderer.note(f"session {session_word(key)} (continue with --session {session_word(key)})")
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
@@ -127,8 +140,10 @@ def _prompt(words: list[str], file: Path | None, context: CommandContext) -> str
         except (OSError, UnicodeDecodeError) as exc:
             raise CliError(f"--file {file}: {_reason(exc)}", ExitCode.USAGE) from exc
         source = f"file {file}"
-    elif words == ["-"]:
-        text, source = sys.stdin.read(), "standard input"
+    elif words and words[-1] == "-":
+        told, read = " ".join(words[:-1]), sys.stdin.read()
+        source = "standard input"
+        text = f"{told}\n\n{read}" if told and read.strip() else read
     else:
         text, source = " ".join(words), "prompt"
     if not text.strip():
@@ -137,6 +152,21 @@ def _prompt(words: list[str], file: Path | None, context: CommandContext) -> str
             ExitCode.USAGE,
         )
     return text
+
+
+def _has_waiting_input() -> bool:
+    """Whether something was piped into this command, as far as it has come by now."""
+    import fcntl
+    import stat
+    import termios
+
+    try:
+        fd = sys.stdin.fileno()
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
+        return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+        return False
 
 
 def _reason(exc: OSError | UnicodeDecodeError) -> str:

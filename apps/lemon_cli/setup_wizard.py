@@ -100,10 +100,7 @@ class _Journey:
             return
         self.ui.say(f"Wrote {path}.")
         self.ui.say(
-            self.ui.dim(
-                "It sets gateway.auto_resume = true: runs go on with their conversation (default "
-                "false)."
-            )
+            self.ui.dim("A session goes on where it was: the file sets gateway.auto_resume = true.")
         )
 
     def _secrets(self, state: SetupState) -> None:
@@ -228,10 +225,13 @@ def verify(context: CommandContext, ui: Ui, provider: str, *, skip: bool) -> str
 
 def status_lines(ui: Ui, state: SetupState) -> list[str]:
     """The three steps with what is known of them."""
-    secrets = state.secrets.source and f"from the {state.secrets.source}"
+    found, problem = state.secrets.source, state.secrets.problem
+    secrets = f"from the {found}" if found else problem
+    if problem == "missing_master_key":
+        secrets = "there is none yet"
     rows = (
         ("configuration", state.config.complete, state.config.problem or str(state.config.path)),
-        ("master key", state.secrets.complete, secrets or state.secrets.problem or ""),
+        ("master key", state.secrets.complete, secrets or ""),
         ("provider", state.provider.complete, _who(state.provider)),
     )
     return [
@@ -256,7 +256,7 @@ def pending_steps(state: SetupState) -> dict[str, str]:
 def _who(step: ProviderStep) -> str:
     match step.reason:
         case "embedded_model":
-            return "the embedded model answers (embedded_model)"
+            return "the embedded model answers"
         case "model_provider_mismatch":
             return (
                 f"defaults.model {step.model} is not of defaults.provider {step.provider} "

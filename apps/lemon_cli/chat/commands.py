@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 
 from lemon_cli.chat.attachments import load_image
 from lemon_cli.chat.conversation import Conversation
+from lemon_cli.chat.markdown_blocks import blocks_of
 from lemon_cli.chat.shown import Block, Note, Said, Text
 from lemon_cli.chat.slash import Call, help_text
 from lemon_cli.chat.spent import context, dollars, tokens
@@ -35,7 +36,7 @@ class SlashCommands:
     async def carry_out(self, chat: Conversation, call: Call, tasks: TaskGroup) -> None:
         """Do what a command asks for."""
         if call.name == "abort":
-            chat.abort(tasks)
+            chat.abort(tasks, "aborting")
         elif call.name == "drop":
             await chat.drop()
         else:
@@ -108,10 +109,21 @@ async def welcome(chat: Conversation) -> None:
     if view is None or not view.runs:
         note = f"session {word} (continue later with lemon chat --session {word})"
         chat.show([Note(note)])
-        return
-    count = view.info.run_count
-    chat.show([Note(f"session {word}, {count} {'run' if count == 1 else 'runs'} so far")])
-    _show_last(chat, view)
+    else:
+        count = view.info.run_count
+        chat.show([Note(f"session {word}, {count} {'run' if count == 1 else 'runs'} so far")])
+        _show_last(chat, view)
+    await _learn_model(chat, view)
+
+
+async def _learn_model(chat: Conversation, view: SessionView | None) -> None:
+    """Which model will answer, for the line below the input."""
+    told = (view and view.model) or await chat.service.default_model() or ""
+    name, _, _ = told.partition(" ")
+    # A default that is not known comes as words.
+    if chat.transcript.model is None and ":" in name:
+        chat.transcript.model = name
+        await chat.learn_window()
 
 
 def _show_last(chat: Conversation, view: SessionView) -> None:
@@ -119,7 +131,7 @@ def _show_last(chat: Conversation, view: SessionView) -> None:
     last = view.runs[0]
     if last.prompt and last.completion is not None:
         answer = last.completion.answer
-        chat.show([Said(last.prompt), *([Block(answer)] if answer else [])])
+        chat.show([Said(last.prompt), *map(Block, blocks_of(answer or ""))])
 
 
 async def _sessions(chat: Conversation, rest: str) -> None:

@@ -17,19 +17,26 @@ MAX_PATHS: Final = 50
 
 
 class ChatCompleter(Completer):
-    """`words` gives the arguments of a command by its name; it may take its time."""
+    """`words` gives the arguments of a command by its name; it may take its time. `own_commands`
+    are the user's."""
 
     def __init__(
-        self, words: Mapping[str, Callable[[], Iterable[str]]], cwd: Path, home: Path
+        self,
+        words: Mapping[str, Callable[[], Iterable[str]]],
+        cwd: Path,
+        home: Path,
+        own_commands: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._words, self._cwd, self._home = words, cwd, home
+        self._own_commands = own_commands
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
         """What may stand at the cursor."""
         before = document.text_before_cursor
-        found = complete(before, self._words) or paths(before, self._cwd, self._home)
+        found = complete(before, self._words, self._own_commands)
+        found = found or paths(before, self._cwd, self._home)
         for each in found:
             yield Completion(each.text, -each.length, display_meta=each.meta or None)
 

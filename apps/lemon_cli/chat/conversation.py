@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from lemon_cli.access import Refused
 from lemon_cli.chat.answers import decision_of
 from lemon_cli.chat.attachments import Attached, BadImage, named_images
-from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line, Screen
+from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line, Screen, Stopped
 from lemon_cli.chat.service import ChatService
 from lemon_cli.chat.shown import Note, Shown
 from lemon_cli.chat.slash import Call, Unknown, parse
@@ -35,7 +35,10 @@ Ts = TypeVarTuple("Ts")
 
 @dataclass(slots=True)
 class Settings:
-    """What the next message is sent with. `model` and `thinking` are for this chat alone."""
+    """What the next message is sent with. `model` and `thinking` are for this chat alone.
+
+    `own_commands` are the names of commands that the user has written: the agent reads them.
+    """
 
     session_key: str
     agent: str | None
@@ -43,6 +46,7 @@ class Settings:
     thinking: str | None
     cwd: Path
     home: Path
+    own_commands: Callable[[], Collection[str]] = tuple
     mode: QueueMode = "collect"
     images: list[Attached] = field(default_factory=list)
 
@@ -131,6 +135,8 @@ class Conversation:
                 return False
             case Interrupted():
                 return self._interrupt(tasks)
+            case Stopped():
+                self._stop(tasks)
             case Answered(approval_id=approval_id, decision=decision):
                 tasks.start_soon(self.contained, self._answer, approval_id, decision)
             case Line(text=text):
@@ -148,6 +154,12 @@ class Conversation:
         else:
             self.show([Note(LEAVE_HINT)])
         return True
+
+    def _stop(self, tasks: TaskGroup) -> None:
+        turn = self.transcript.active
+        # Pressed again out of impatience, it must not take what waits.
+        if turn is not None and not turn.abort_asked:
+            self.abort(tasks, "aborting")
 
     def _line(self, text: str, tasks: TaskGroup) -> bool:
         if not text:
@@ -168,6 +180,8 @@ class Conversation:
                     self.show([Note(f"/{mode} needs a text", "error")])
             case Call() as call:
                 tasks.start_soon(self.contained, self._commands.carry_out, self, call, tasks)
+            case Unknown(name=name) if name in self.settings.own_commands():
+                self.send(text, tasks)
             case Unknown(name=name, close=close):
                 hint = f"did you mean /{close}?" if close else "/help lists the commands"
                 self.show([Note(f"unknown command /{name}: {hint}", "error")])
@@ -266,7 +280,7 @@ class Conversation:
             payload = event.payload
             self.show(self.transcript.event(run_id, event))
             if isinstance(payload, RunStarted | EngineStarted):
-                tasks.start_soon(self._learn_window)
+                tasks.start_soon(self.learn_window)
             if isinstance(payload, RunAbsorbed):
                 if payload.absorbed_by not in self.transcript.turns:
                     self.transcript.followed(payload.absorbed_by)
@@ -276,7 +290,7 @@ class Conversation:
                 return
         self.show(self.transcript.lost(run_id, "the run ended without an answer"))
 
-    async def _learn_window(self) -> None:
+    async def learn_window(self) -> None:
         """The context window of the model that answers, for the line after the turn."""
         model = self.transcript.model
         if model is not None and model not in self.transcript.windows:
@@ -284,7 +298,7 @@ class Conversation:
             self.transcript.windows[model] = await anyio.to_thread.run_sync(self._windows, model)
             self.screen.refresh()
 
-    def abort(self, tasks: TaskGroup) -> None:
+    def abort(self, tasks: TaskGroup, told: str = f"aborting ({LEAVE_HINT})") -> None:
         """End the run that works, or else the first message that waits."""
         turn = self.transcript.active or next(iter(self.transcript.waiting), None)
         if turn is None:
@@ -292,7 +306,7 @@ class Conversation:
             return
         turn.abort_asked = True
         tasks.start_soon(self.contained, self.service.abort, turn.run_id, ABORTED)
-        self.show([Note(f"aborting ({LEAVE_HINT})")])
+        self.show([Note(told)])
 
     async def drop(self) -> None:
         """Take back the messages that wait."""

@@ -14,6 +14,12 @@ _ITEM: Final = re.compile(r"([-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"#{1,6}\s")
 
 
+def blocks_of(text: str) -> list[str]:
+    """The blocks of a whole text: each is set apart from the next in the same way."""
+    blocks = MarkdownBlocks()
+    return [*blocks.feed(text), *blocks.finish()]
+
+
 class MarkdownBlocks:
     """`feed` gives the blocks that are whole; `rest` is what still grows."""
 

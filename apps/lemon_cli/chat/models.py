@@ -5,9 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 
+def model_names(current: str | None = None) -> tuple[str, ...]:
+    """Every model of the catalogue as `provider:id`, those of the current one's provider first;
+    slow at the first call."""
+    provider = f"{(current or '').partition(':')[0]}:"
+    return tuple(sorted(_names(), key=lambda name: not name.startswith(provider)))
+
+
 @cache
-def model_names() -> tuple[str, ...]:
-    """Every model of the catalogue as `provider:id`; slow at the first call."""
+def _names() -> tuple[str, ...]:
     from lemon_ai.catalog import Catalog, describe  # reads the whole catalogue
 
     return tuple(f"{row.provider}:{row.id}" for row in describe(Catalog()))

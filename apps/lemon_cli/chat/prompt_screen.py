@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, get_common_complete_suffix
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
@@ -27,8 +27,9 @@ from lemon_cli.chat.answers import decision_of
 from lemon_cli.chat.completion import is_completing
 from lemon_cli.chat.live_view import clipped, live_lines
 from lemon_cli.chat.rich_painter import RichPainter
-from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line
+from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line, Stopped
 from lemon_cli.chat.shown import PROMPT, Shown
+from lemon_cli.chat.slash import takes_more
 from lemon_cli.chat.terminal import ColorSystem
 from lemon_cli.chat.transcript import Transcript
 
@@ -36,6 +37,12 @@ MAX_WAITING_INPUTS: Final = 256
 # More redraws in a second than a person sees only cost an SSH line.
 REDRAW_S: Final = 0.04
 MENU_LINES: Final = 6
+# For so long an Esc may be the beginning of another key; over a slow line those arrive in pieces.
+ESC_S: Final = 0.25
+# For so long the terminal's answer about its cursor is waited for at the end.
+CPR_S: Final = 1.0
+# How often the time that a run takes is drawn.
+TICK_S: Final = 1.0
 # Terminals that know these show what comes between them at once; the others pass over them.
 BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 _DEPTHS: Final = {
@@ -72,6 +79,7 @@ class PromptScreen:
         # Keys answer what has been seen: not a question that came up as they were pressed.
         self._seen_question: str | None = None
         self._pending: list[Shown] = []
+        self._is_ending = False
         self._has_pending = anyio.Event()
         self._send: MemoryObjectSendStream[Input] | None = None
         self._session: PromptSession[None] = PromptSession(
@@ -91,6 +99,7 @@ class PromptScreen:
             erase_when_done=True,
         )
         self._session.app.min_redraw_interval = REDRAW_S
+        self._session.app.ttimeoutlen = self._session.app.timeoutlen = ESC_S
 
     # -- what is shown -----------------------------------------------------------------------
 
@@ -104,20 +113,23 @@ class PromptScreen:
         self._session.app.invalidate()
 
     async def _print(self) -> None:
+        app = self._session.app
         while True:
             await self._has_pending.wait()
+            if app.output.responds_to_cpr:
+                await app.renderer.wait_for_cpr_responses()
+            if self._is_ending:
+                return  # the rest is written when the input is gone
             self._has_pending = anyio.Event()
             if text := self._painted():
-                await self._print_above(text)
+                self._print_above(text)
 
-    async def _print_above(self, text: str) -> None:
+    def _print_above(self, text: str) -> None:
         """As prompt_toolkit's `in_terminal`, but the terminal stays raw.
 
         There what is typed meanwhile is echoed, and its Enter arrives as a line feed.
         """
         app = self._session.app
-        if app.output.responds_to_cpr:
-            await app.renderer.wait_for_cpr_responses()
         self._write(BEGIN_UPDATE)
         app.renderer.erase()
         self._write(text)
@@ -144,7 +156,8 @@ class PromptScreen:
         height = max(2, min(12, rows // 3))
         live = self._transcript.live()
         self._seen_question = None if live.question is None else live.question.id
-        lines = live_lines(live, width=width, height=height)
+        after_steps = self._painter.is_after_step
+        lines = live_lines(live, width=width, height=height, after_steps=after_steps)
         parts: StyleAndTextTuples = [(style, f"{text}\n") for style, text in lines]
         return [*parts, ("class:prompt", PROMPT)]
 
@@ -162,11 +175,21 @@ class PromptScreen:
             tasks.start_soon(self._prompt)
             tasks.start_soon(self._print)
             tasks.start_soon(self._signals)
+            tasks.start_soon(self._tick)
             try:
                 yield receive
             finally:
+                await self._hear_out()
                 tasks.cancel_scope.cancel()
         self._write(self._painted())
+
+    async def _hear_out(self) -> None:
+        """Where the cursor is was asked, and the answer is for us: not for the shell after us."""
+        self._is_ending = True
+        app = self._session.app
+        if app.is_running and app.output.responds_to_cpr:
+            with anyio.move_on_after(CPR_S, shield=True):
+                await app.renderer.wait_for_cpr_responses()
 
     async def _prompt(self) -> None:
         """The input, until its end; keys do the rest."""
@@ -179,6 +202,12 @@ class PromptScreen:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 self._put(Left())
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(TICK_S)
+            if self._transcript.turns:
+                self.refresh()
 
     def _put(self, event: Input) -> None:
         assert self._send is not None  # keys come while inputs() is entered
@@ -200,6 +229,8 @@ class PromptScreen:
         keys = KeyBindings()
         is_asked = Condition(self._is_asked)
         keys.add("enter")(self._enter)
+        keys.add("tab")(_complete)
+        keys.add("escape")(self._escape)
         for newline in (("escape", "enter"), ("c-j",)):
             keys.add(*newline)(_new_line)
         for stop in ("c-c", "<sigint>"):
@@ -236,12 +267,47 @@ class PromptScreen:
         else:
             self._put(Left())
 
+    def _escape(self, event: KeyPressEvent) -> None:
+        if event.current_buffer.complete_state is not None:
+            event.current_buffer.cancel_completion()
+        elif self._is_asked():
+            self._decide("n")
+        elif self._transcript.turns:
+            self._put(Stopped())
+
     def _answer(self, event: KeyPressEvent) -> None:
+        self._decide(event.data)
+
+    def _decide(self, key: str) -> None:
         question = self._transcript.live().question
-        decision = None if question is None else decision_of(event.data, question)
+        decision = None if question is None else decision_of(key, question)
         if question is not None and decision is not None:
             self._put(Answered(question.id, decision))
 
 
 def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
+
+
+def _complete(event: KeyPressEvent) -> None:
+    """Complete at once: who types fast presses Tab before the menu is there.
+
+    The only candidate is taken, and Enter sends it; of several, what they have in common.
+    """
+    buffer = event.current_buffer
+    if buffer.complete_state is not None and buffer.complete_state.current_completion:
+        buffer.complete_next()
+        return
+    document = buffer.document
+    wanted = CompleteEvent(completion_requested=True)
+    found = list(buffer.completer.get_completions(document, wanted))
+    if len(found) == 1:
+        buffer.apply_completion(found[0])
+        if takes_more(buffer.text):
+            buffer.insert_text(" ")
+    elif common := get_common_complete_suffix(document, found):
+        buffer.insert_text(common)
+    elif found and buffer.complete_state is not None:
+        buffer.complete_next()
+    elif found:
+        buffer.start_completion(select_first=True)

@@ -45,6 +45,11 @@ class RichPainter:
         self._colors = colors
         self._last: type[Shown] | None = None
 
+    @property
+    def is_after_step(self) -> bool:
+        """Whether a step was painted last."""
+        return self._last is Step
+
     def paint(self, shown: Iterable[Shown], width: int) -> str:
         """The text to print, in lines of at most `width`."""
         out = io.StringIO()

@@ -31,11 +31,16 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """Esc: the run is to end, and the conversation goes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """The input is at its end, or the process was told to end."""
 
 
-Input = Line | Answered | Interrupted | Left
+Input = Line | Answered | Interrupted | Stopped | Left
 
 
 class Screen(Protocol):

@@ -71,6 +71,12 @@ def parse(line: str) -> Call | Unknown | None:
     return Unknown(word, close[0] if close else None)
 
 
+def takes_more(line: str) -> bool:
+    """Whether a line is the bare name of a command after which something may stand."""
+    command = BY_NAME.get(line.removeprefix("/")) if line.startswith("/") else None
+    return command is not None and bool(command.arguments)
+
+
 def help_text() -> str:
     """Every command in a line."""
     usages = [f"/{c.name} {c.arguments}".rstrip() for c in COMMANDS]
@@ -78,7 +84,8 @@ def help_text() -> str:
     lines = [f"{u:<{width}}  {c.summary}" for u, c in zip(usages, COMMANDS, strict=True)]
     keys = (
         "Enter sends, also while a run works. Alt+Enter or Ctrl+J begins a new line.",
-        "Ctrl+C ends the working run, a second one leaves. Ctrl+D leaves. Tab completes.",
+        "Esc or Ctrl+C ends the working run, a second Ctrl+C leaves. Ctrl+D leaves.",
+        "Tab completes, Up and Ctrl+R bring back earlier messages.",
     )
     return "\n".join([*lines, "", *keys])
 
@@ -92,17 +99,21 @@ class Candidate:
     meta: str = ""
 
 
-def complete(before: str, words: Mapping[str, Callable[[], Iterable[str]]]) -> Sequence[Candidate]:
-    """The completions of a slash command; `words` gives those of an argument by command."""
+def complete(
+    before: str,
+    words: Mapping[str, Callable[[], Iterable[str]]],
+    own: Callable[[], Iterable[str]] = tuple,
+) -> Sequence[Candidate]:
+    """The completions of a slash command; `words` gives those of an argument by command, `own` the
+    commands that the user has written."""
     if not before.startswith("/") or "\n" in before:
         return ()
     word, space, rest = before[1:].partition(" ")
     if not space:
-        return [
-            Candidate(f"/{c.name}", len(before), c.summary)
-            for c in COMMANDS
-            if c.name.startswith(word.lower())
-        ]
+        given = [(c.name, c.summary) for c in COMMANDS if c.name.startswith(word.lower())]
+        mine = [(name, "your own") for name in own() if name not in BY_NAME]
+        given += [pair for pair in mine if pair[0].startswith(word)]
+        return [Candidate(f"/{name}", len(before), meta) for name, meta in given]
     known = words.get(ALIASES.get(word, word))
     if known is None or " " in rest:
         return ()

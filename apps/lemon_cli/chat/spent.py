@@ -66,6 +66,8 @@ def tokens(spent: Spent) -> str:
 
 def dollars(cost: float) -> str:
     """A price with as many digits as say something."""
+    if cost == 0:
+        return "$0"
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.4f}"
 
 
@@ -73,4 +75,8 @@ def context(used: int | None, window: int | None) -> str | None:
     """How full the context is."""
     if not used:
         return None
-    return f"context {used * 100 / window:.0f}% of {window:,}" if window else f"context {used:,}"
+    return (
+        f"context {used * 100 / window:.0f}% of {window:,}"
+        if window
+        else f"context {used:,} tokens"
+    )

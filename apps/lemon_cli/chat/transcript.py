@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from lemon_cli.chat.answers import OUTCOMES
 from lemon_cli.chat.diffs import diff_of
-from lemon_cli.chat.markdown_blocks import MarkdownBlocks
+from lemon_cli.chat.markdown_blocks import MarkdownBlocks, blocks_of
 from lemon_cli.chat.shown import (
     Asked,
     Began,
@@ -27,9 +27,10 @@ from lemon_cli.chat.shown import (
     Waits,
 )
 from lemon_cli.chat.spent import Spent, summary
-from lemon_cli.render import APPROVAL_PREFIX, failure, one_line
+from lemon_cli.render import APPROVAL_PREFIX, failure, one_line, printable
 from lemon_core.bridges import SubmitResult
 from lemon_core.events import (
+    Action,
     ApprovalRequested,
     ApprovalResolved,
     Completion,
@@ -47,6 +48,8 @@ from lemon_core.events import (
 Stage = Literal["sending", "queued", "offered", "working"]
 # How the router names the end of a run that a newer message took the place of.
 INTERRUPTED: Final = "interrupted"
+# The id of the action with which a run says that another model answers than might be expected.
+MODEL_NOTICE: Final = "lemon.model_notice"
 _WORKING_PHASES: Final = frozenset({"starting_engine", "streaming", "finalizing"})
 
 
@@ -79,6 +82,7 @@ class Transcript:
     spent: Spent = field(default_factory=Spent)
     windows: dict[str, int | None] = field(default_factory=dict)
     model: str | None = None
+    model_notice: str | None = None
 
     # -- what is there -----------------------------------------------------------------------
 
@@ -194,7 +198,7 @@ class Transcript:
         before = rest.removesuffix(answer)
         if answer and before and before != rest:
             turn.blocks.finish()
-            return [Block(before), Block(answer)]
+            return [*map(Block, blocks_of(before)), *map(Block, blocks_of(answer))]
         return self._finish_text(turn)
 
     def _started(self, turn: Turn, started: RunStarted | EngineStarted) -> list[Shown]:
@@ -227,7 +231,7 @@ class Transcript:
         self._forget_questions(turn.run_id)
         shown = [*self._said(turn), *self._last_text(turn, completed.answer or "")]
         if not turn.has_streamed and completed.answer:
-            shown += [Piece(completed.answer), Block(completed.answer)]
+            shown += [Piece(completed.answer), *map(Block, blocks_of(completed.answer))]
         shown += (Step(title, False, "not finished") for title in turn.steps.values())
         if not completed.ok and turn.abort_asked:
             shown.append(Note("aborted", "warning"))
@@ -254,7 +258,7 @@ class Transcript:
             case "approval":
                 return [*said, *self._approval(turn, step)]
             case "note":
-                return [*said, Note(one_line(action.title))]
+                return [*said, *self._notice(action)]
             case "reasoning":
                 if step.phase == "completed":
                     turn.thinking.discard(action.id)
@@ -263,6 +267,15 @@ class Transcript:
                 return said
             case _:
                 return [*said, *self._tool(turn, step)]
+
+    def _notice(self, action: Action) -> list[Shown]:
+        """A sentence for the person: whole, however long; which model answers is said once."""
+        text = " ".join(printable(action.title).split())
+        if action.id == MODEL_NOTICE:
+            if text == self.model_notice:
+                return []
+            self.model_notice = text
+        return [Note(text)]
 
     def _tool(self, turn: Turn, step: EngineAction) -> list[Shown]:
         action, title = step.action, one_line(step.action.title)

@@ -43,7 +43,8 @@ class FakeRouter:
     def _payload(payload: object, request: RunRequest) -> object:
         text = json.dumps(payload)
         for name in ("run_id", "prompt", "session_key", "cwd", "model"):
-            text = text.replace(f"${name}", str(getattr(request, name)))
+            value = json.dumps(str(getattr(request, name)))[1:-1]
+            text = text.replace(f"${name}", value)
         return json.loads(text)
 
     async def abort_run(self, run_id: str, reason: str = "user_requested") -> None:

@@ -102,6 +102,41 @@ async def test_ctrl_c_aborts_the_run_and_a_second_one_leaves(ready: Home) -> Non
         assert await screen.end() == 130
 
 
+async def test_esc_aborts_the_run_and_stays(ready: Home) -> None:
+    async with chat(ready) as screen:
+        screen.enter("hold it")
+        await screen.wait_for("begun")
+        await screen.wait_for("Esc aborts")
+        screen.type("a draft\x1b")
+        await screen.wait_for("aborted")
+        await screen.wait_for("› a draft")
+        screen.type(CTRL_C)
+        await screen.wait_gone("a draft")
+        screen.enter("good morning")
+        await screen.wait_for("You said good morning.")
+        await leave(screen)
+
+
+async def test_esc_denies_what_is_asked(ready: Home) -> None:
+    async with chat(ready) as screen:
+        screen.enter("ask me")
+        await screen.wait_for("1 once")
+        screen.type("\x1b")
+        await screen.wait_for("refused")
+        await leave(screen)
+
+
+async def test_tab_completes_before_the_menu_is_there(ready: Home) -> None:
+    async with chat(ready) as screen:
+        screen.type(f"/sta{TAB}\r")
+        await screen.wait_for("this process")
+        screen.type(f"/app{TAB}")
+        await screen.wait_for("› /approv")
+        screen.type(f"als{TAB}\r")
+        await screen.wait_for("nothing waits")
+        await leave(screen)
+
+
 async def test_ctrl_c_without_a_run_takes_the_draft_then_asks_to_be_sure(ready: Home) -> None:
     async with chat(ready) as screen:
         screen.type("a draft")
@@ -206,8 +241,7 @@ async def test_several_lines_history_and_completion(ready: Home) -> None:
         await screen.wait_for("how hard it thinks")
         screen.type(TAB)
         await screen.wait_for("› /thinking")
-        screen.enter("")
-        screen.enter(" high")
+        screen.enter("high")
         await screen.wait_for("thinking: high")
         await leave(screen)
     history = ready.paths.state_dir / "chat_history"
@@ -218,6 +252,20 @@ async def test_several_lines_history_and_completion(ready: Home) -> None:
         await screen.wait_for("› /thinking high")
         screen.type(CTRL_C)
         await leave(screen)
+
+
+async def test_nothing_is_left_for_the_shell(ready: Home) -> None:
+    """The terminal's answers about its cursor would stand behind the shell's prompt."""
+    after = (
+        "import os, select, tty\ntty.setraw(0)\nprint('left', select.select([0], [], [], 0.2)[0])"
+    )
+    child = CHILD.replace("sys.exit(", "code = (") + f"{after}\nsys.exit(code)\n"
+    env = {**ready.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    async with terminal([sys.executable, "-c", child], env, cwd=ready.paths.home) as screen:
+        await screen.wait_for("session ")
+        screen.type(f"/nonsense\r/nonsense\r{CTRL_D}")
+        assert await screen.end() == 0
+        assert "left []" in screen.text
 
 
 async def test_bytes_that_are_no_text_do_no_harm(ready: Home) -> None:

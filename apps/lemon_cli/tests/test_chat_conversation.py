@@ -12,7 +12,7 @@ import pytest
 from lemon_cli.access import Refused
 from lemon_cli.chat.commands import SlashCommands
 from lemon_cli.chat.conversation import Conversation, Settings
-from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line
+from lemon_cli.chat.screen import Answered, Input, Interrupted, Left, Line, Stopped
 from lemon_cli.chat.shown import Block, Note, Said, Shown
 from lemon_cli.chat.transcript import Transcript
 from lemon_core.bridges import StreamLost, SubmitResult
@@ -123,7 +123,7 @@ class PlayedScreen:
 
 
 async def talk(service: PlayedService, screen: PlayedScreen) -> int:
-    settings = Settings(KEY, None, None, None, Path("/"), Path("/"))
+    settings = Settings(KEY, None, None, None, Path("/"), Path("/"), lambda: ["own"])
     chat = Conversation(
         service,
         screen,
@@ -143,6 +143,15 @@ async def test_a_refused_message_says_why_and_the_conversation_goes_on() -> None
     assert await talk(service, screen) == 0
     assert Note("not taken: the line is full", "error") in screen.shown
     assert screen.shown.index(Said("two")) < screen.shown.index(Block("Hi"))
+
+
+async def test_a_command_of_the_users_own_is_a_message() -> None:
+    """Specification coding_agent 4."""
+    service = PlayedService([ENDED])
+    screen = PlayedScreen(("", Line("/nonsense x")), ("unknown", Line("/own x")), ("'Hi'", Left()))
+    assert await talk(service, screen) == 0
+    assert Said("/own x") in screen.shown
+    assert any("unknown command /nonsense" in str(each) for each in screen.shown)
 
 
 async def test_a_lost_stream_ends_the_turn_alone() -> None:
@@ -174,6 +183,39 @@ async def test_ctrl_c_asks_for_the_end_and_a_second_one_leaves_when_it_has_come(
     assert await talk(service, screen) == 130
     assert ("abort", service.requests[0].run_id, "user_requested") in service.told
     assert screen.shown[-1] == Note("aborted", "warning")
+
+
+async def test_esc_ends_the_run_once_and_never_leaves() -> None:
+    failed = RunCompleted(completed=Completion(ok=False, error="user_requested"))
+    service = PlayedService([Delta(run_id="run_1", seq=1, text="x"), UntilAborted, failed])
+    screen = PlayedScreen(
+        ("", Stopped()),
+        ("", Line("one")),
+        ("'x'", Stopped()),
+        ("", Stopped()),
+        ("'aborted'", Stopped()),
+        ("", Left()),
+    )
+    assert await talk(service, screen) == 0
+    assert [each[0] for each in service.told] == ["abort"]
+    assert screen.shown.count(Note("aborting")) == 1
+
+
+async def test_the_model_is_known_before_the_first_message() -> None:
+    class Known(PlayedService):
+        async def default_model(self) -> str | None:
+            return "local:small (embedded; no key is set)"
+
+    asked: list[str] = []
+    transcript = Transcript()
+    settings = Settings(KEY, None, None, None, Path("/"), Path("/"))
+    screen = PlayedScreen(("session", Line("/status")), ("local:small", Left()))
+    chat = Conversation(
+        Known(), screen, transcript, settings, windows=asked.append, commands=SlashCommands()
+    )
+    with anyio.fail_after(5):
+        assert await chat.serve() == 0
+    assert transcript.model == "local:small"
 
 
 async def test_a_message_after_ctrl_c_means_that_nobody_leaves() -> None:

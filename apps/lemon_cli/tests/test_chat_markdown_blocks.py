@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lemon_cli.chat.markdown_blocks import MarkdownBlocks
+from lemon_cli.chat.markdown_blocks import MarkdownBlocks, blocks_of
 
 
 def blocks(text: str, size: int = 1) -> list[str]:
@@ -53,3 +53,13 @@ def test_rest_is_what_is_in_no_block_yet() -> None:
     assert cutter.rest == "one\n\ntwo"
     assert cutter.feed("\nth") == ["one"]
     assert cutter.rest == "two\nth"
+
+
+def test_a_whole_text_is_cut_as_if_it_had_come_in_pieces() -> None:
+    assert blocks_of("# a\nb\n\n```\nc\n\nd\n```\n- e\n\n- f") == [
+        "# a",
+        "b",
+        "```\nc\n\nd\n```",
+        "- e\n\n- f",
+    ]
+    assert blocks_of("") == []

@@ -8,7 +8,7 @@ import pytest
 
 from lemon_cli.chat.answers import choices_text, decision_of, question_lines
 from lemon_cli.chat.diffs import MAX_LINES, diff_of
-from lemon_cli.chat.live_view import clipped, live_lines, tail
+from lemon_cli.chat.live_view import clipped, live_lines, tail, wrapped
 from lemon_cli.chat.plain_painter import PlainPainter
 from lemon_cli.chat.rich_painter import RichPainter
 from lemon_cli.chat.shown import (
@@ -159,13 +159,32 @@ def test_the_live_view_fits_and_keeps_what_matters_most() -> None:
     ]
     assert [text for _, text in live_lines(live, width=40, height=2)] == lines[-2:]
     busy = live_lines(Live(is_busy=True), width=40, height=5)
-    assert [text for _, text in busy] == ["  working …"]
+    assert [text for _, text in busy] == ["", "  working …"]
     assert live_lines(Live(), width=40, height=5) == []
+
+
+def test_what_goes_on_stands_where_it_will_be_written() -> None:
+    """Nothing moves by a line when a block or a step is over."""
+
+    def lines(live: Live, after_steps: bool = False, height: int = 5) -> list[str]:
+        found = live_lines(live, width=40, height=height, after_steps=after_steps)
+        return [text for _, text in found]
+
+    assert lines(Live(growing="x")) == lines(Live(growing="x"), after_steps=True) == ["", "x"]
+    assert lines(Live(growing="x"), height=1) == ["x"]
+    assert lines(Live(steps=("a",))) == ["", "  ▸ a"]
+    assert lines(Live(steps=("a",)), after_steps=True) == ["  ▸ a"]
+    assert lines(Live(question=QUESTION)) == ["  1 once   4 no"]
 
 
 def test_lines_wrap_and_are_clipped_by_what_they_take_on_the_screen() -> None:
     assert tail("abcdef\n日本語", 4, 3) == ["ef", "日本", "語"]
     assert tail("abc\n", 4, 3) == ["abc", ""]
+    assert wrapped("one two  three", 7) == ["one two", "three"]
+    assert wrapped("one twothree", 7) == ["one", "twothre", "e"]
+    assert wrapped("    indented", 8) == ["    inde", "nted"]
+    assert wrapped("日本 語日本", 5) == ["日本", "語日", "本"]
+    assert wrapped("", 5) == [""]
     assert clipped("日本語日本語", 7) == "日本語…"
     assert clipped("a\x1b\nb", 9) == "a b"
 

@@ -8,7 +8,18 @@ import pytest
 
 from lemon_cli.chat import commands
 from lemon_cli.chat.completion import is_completing, paths
-from lemon_cli.chat.slash import COMMANDS, Call, Candidate, Unknown, complete, help_text, parse
+from lemon_cli.chat.models import model_names
+from lemon_cli.chat.own_commands import own_commands
+from lemon_cli.chat.slash import (
+    COMMANDS,
+    Call,
+    Candidate,
+    Unknown,
+    complete,
+    help_text,
+    parse,
+    takes_more,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +83,28 @@ def test_completion_of_paths(tmp_path: Path) -> None:
 )
 def test_where_completions_show_by_themselves(before: str, expected: bool) -> None:
     assert is_completing(before) is expected
+
+
+def test_a_completed_name_goes_on_where_something_follows() -> None:
+    lines = ("/model", "/help", "/mod", "model", "/model x", "")
+    assert [takes_more(line) for line in lines] == [True, *[False] * 5]
+
+
+def test_models_of_the_provider_in_use_come_first() -> None:
+    every = model_names()
+    first = model_names("groq:x")
+    groq = [name for name in every if name.startswith("groq:")]
+    assert list(first[: len(groq)]) == groq != list(every[: len(groq)])
+    assert sorted(first) == sorted(every)
+
+
+def test_commands_that_the_user_has_written_are_known_by_their_files(tmp_path: Path) -> None:
+    """Specification coding_agent 4: the agent's own folder and the project's."""
+    agent, cwd = tmp_path / "agent", tmp_path / "project"
+    assert own_commands(agent, cwd) == []
+    for folder, name in ((agent, "deploy"), (cwd / ".lemon", "review"), (agent, "review")):
+        (folder / "command").mkdir(parents=True, exist_ok=True)
+        (folder / "command" / f"{name}.md").write_text("x")
+    assert own_commands(agent, cwd) == ["deploy", "review"]
+    found = complete("/dep", {}, lambda: ["deploy", "model"])
+    assert [(each.text, each.meta) for each in found] == [("/deploy", "your own")]

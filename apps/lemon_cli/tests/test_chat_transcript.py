@@ -191,10 +191,14 @@ def test_thinking_and_notices() -> None:
     assert transcript.live().is_thinking
     feed(transcript, "run_1", step("completed", action=thinking))
     assert not transcript.live().is_thinking
-    note = {"id": "n", "kind": "note", "title": "another model answers"}
-    assert feed(transcript, "run_1", step("completed", action=note)) == [
-        Note("another model answers")
-    ]
+    whole = "another model answers" + " x" * 99
+    note = {"id": "n", "kind": "note", "title": whole}
+    assert feed(transcript, "run_1", step("completed", action=note)) == [Note(whole)]
+    assert feed(transcript, "run_1", step("completed", action=note)) == [Note(whole)]
+    # Every run says which model stands in: here once is enough, until it is another.
+    for title, shown in (("small", [Note("small")]), ("small", []), ("large", [Note("large")])):
+        model = {"id": "lemon.model_notice", "kind": "note", "title": title}
+        assert feed(transcript, "run_1", step("completed", action=model)) == shown
 
 
 def test_a_summary_leaves_out_what_is_not_known() -> None:
@@ -202,5 +206,5 @@ def test_a_summary_leaves_out_what_is_not_known() -> None:
     usage = {"input": 1, "cache_read": 2_000, "output": 3, "cost_usd": 1.5, "context_tokens": 2_001}
     assert (
         summary(usage, model="m", window=None, duration_ms=None)
-        == "m · 1 in (+2,000 cached), 3 out · $1.50 · context 2,001"
+        == "m · 1 in (+2,000 cached), 3 out · $1.50 · context 2,001 tokens"
     )

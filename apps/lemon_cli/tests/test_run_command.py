@@ -16,9 +16,11 @@ import pytest
 
 from lemon_cli import cli
 from lemon_cli.main import run
+from lemon_cli.render import CREDENTIAL_HINT
 from lemon_core.clock import SystemClock
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile
+from lemon_core.runs import QUEUE_MODES, THINKING_LEVELS
 from lemon_core.state_lock import hold_state_lock
 from lemon_core.testing import temp_home
 
@@ -153,6 +155,16 @@ def test_wrong_arguments_end_with_2_and_one_line(
     assert not paths.state_dir.exists(), "a refused command leaves nothing behind"
 
 
+def test_the_help_names_all_modes_and_levels(
+    paths: PathSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is written down there, because the help of a command imports nothing heavy."""
+    assert lemon(paths, "run", "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"is busy: {', '.join(QUEUE_MODES)}." in told
+    assert f"to think: {', '.join(THINKING_LEVELS)}." in told
+
+
 def test_prompts_come_from_stdin_and_files(
     paths: PathSettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,9 +172,45 @@ def test_prompts_come_from_stdin_and_files(
     monkeypatch.setattr(sys, "stdin", io.StringIO("from stdin"))
     assert lemon(paths, "run", "-", script=script) == 0
     assert capsys.readouterr().out == "<from stdin>\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a change"))
+    assert lemon(paths, "run", "review", "this:", "-", script=script) == 0
+    assert capsys.readouterr().out == "<review this:\n\na change>\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert lemon(paths, "run", "review this:", "-", script=script) == 2
+    assert "the standard input is empty" in capsys.readouterr().err
     (paths.home / "prompt.txt").write_text("from a file")
     assert lemon(paths, "run", "--file", "prompt.txt", script=script) == 0
     assert capsys.readouterr().out == "<from a file>\n"
+
+
+def test_a_refused_key_names_what_to_do(
+    paths: PathSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = {"code": "assistant_error", "message": "no", "detail": {"category": "auth"}}
+    script = [["run_completed", {"completed": {"ok": False, "error": error}}]]
+    assert lemon(paths, "run", "hi", script=script) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"lemon: the run failed: no{CREDENTIAL_HINT}"
+
+
+def test_piped_input_that_nobody_asked_for_is_named(
+    paths: PathSettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [["run_completed", {"completed": {"ok": True, "answer": "<$prompt>"}}]]
+    read, write = os.pipe()
+    with os.fdopen(read) as piped, os.fdopen(write, "w") as writer:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert lemon(paths, "run", "hi", script=script) == 0
+        assert "standard input" not in capsys.readouterr().err
+        writer.write("a log")
+        writer.flush()
+        assert lemon(paths, "run", "hi", script=script) == 0
+        said = capsys.readouterr()
+        assert (said.out, "lemon: standard input was not read" in said.err) == ("<hi>\n", True)
+        writer.close()
+        assert lemon(paths, "run", "hi", "-", script=script) == 0
+        said = capsys.readouterr()
+        assert (said.out, "was not read" in said.err) == ("<hi\n\na log>\n", False)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +302,8 @@ def test_a_held_state_directory_is_waited_for_with_one_line(paths: PathSettings)
     told: list[str] = []
     anyio.run(hold_until_it_waits)
     out, err = children[0].communicate(timeout=60)
-    assert "waiting for another one-shot command" in told[0]
+    assert "waiting for another lemon run or lemon chat" in told[0]
+    assert "lemon daemon starts a server" in told[0]
     assert (children[0].returncode, out, err) == (0, "Hello there\n", "")
 
 

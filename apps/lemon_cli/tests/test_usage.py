@@ -67,6 +67,23 @@ def test_an_unknown_command_is_a_usage_error(
     )
 
 
+def test_a_wrong_subcommand_call_names_its_own_help(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert home.lemon("secrets", "set") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("lemon secrets set: Missing argument")
+    assert last.endswith("(lemon secrets set --help tells more)")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_list_of_subcommands_cuts_no_sentence(
+    home: Home, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert home.lemon(name, "--help") == 0
+    assert "...\n" not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_help_of_a_subcommand_is_its_own(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (
         ["secrets", "set", "--help"],
