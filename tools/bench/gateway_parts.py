@@ -75,8 +75,8 @@ class InstantExecutor:
 class Commands:
     """Commands of new conversations in one directory."""
 
-    def __init__(self, cwd: Path) -> None:
-        self._workspace = Workspace.at(str(cwd))
+    def __init__(self, cwd: Path, prompt: str = "Say hello.") -> None:
+        self._workspace, self._prompt = Workspace.at(str(cwd)), prompt
         self._numbers = count()
 
     def next(self) -> ExecutionCommand:
@@ -95,7 +95,7 @@ class Commands:
         return ExecutionCommand(
             run_id=name,
             session_key=session,
-            prompt="Say hello.",
+            prompt=self._prompt,
             conversation_key=session_conversation(session),
             execution_context=context,
         )

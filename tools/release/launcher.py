@@ -1,4 +1,4 @@
-"""The `lemon` program: the command line with the profiles of this build.
+"""The programs: the command line with the profiles of this build.
 
 `LEMON_RUNTIME_PROFILE` chooses another profile than the default.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,5 +27,6 @@ def lemon() -> NoReturn:
     main(profile())
 
 
-if __name__ == "__main__":
-    lemon()
+def server() -> NoReturn:
+    """The server program: `lemon start` as a target of its own."""
+    main(profile(), ["start", *sys.argv[1:]])

@@ -85,12 +85,16 @@ MESSAGES: Final = (
 
 @dataclass(slots=True)
 class Talk:
-    """One client, and the answers it got; None stands for a message without an answer."""
+    """One client, and the answers it got; None stands for a message without an answer.
+
+    A `patient` one talks to a router that has to notice first that another is dead.
+    """
 
     client: RouterClient
     clock: Clock
     work: Path
     answers: dict[str, SubmitResult | None] = field(default_factory=dict)
+    patient: bool = False
 
     async def say(self, message: Message) -> SubmitResult:
         """Send a message."""
@@ -143,19 +147,25 @@ class Talk:
     async def ended(self, *messages: Message) -> None:
         """Return when they have ended, for whoever watches and in the store."""
         for message in messages:
-            last = ""
-            try:
-                async with aclosing(self.client.watch(message.run_id)) as events:
-                    async for event in events:
-                        last = event.type
-            except RunNotFound:
-                # Nothing is left to be watched of what was over before this process.
-                assert await self.client.admission(message.run_id) in ENDED, message.run_id
-            else:
-                assert last in LAST, f"{message.run_id} ends with {last or 'nothing'}"
+            while not await self._seen_to_its_end(message):
+                state = await self.client.admission(message.run_id)
+                assert self.patient, f"{message.run_id} is {state}, and not followed"
+                await self.clock.sleep(RETRY_MS)
             # The record follows the last event in a moment.
             while await self.client.admission(message.run_id) not in ENDED:
                 pass
+
+    async def _seen_to_its_end(self, message: Message) -> bool:
+        last = ""
+        try:
+            async with aclosing(self.client.watch(message.run_id)) as events:
+                async for event in events:
+                    last = event.type
+        except RunNotFound:
+            # Nothing is left to be watched of what was over before this process.
+            return await self.client.admission(message.run_id) in ENDED
+        assert last in LAST, f"{message.run_id} ends with {last or 'nothing'}"
+        return True
 
 
 def _phase(event: Event) -> str:

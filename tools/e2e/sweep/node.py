@@ -20,32 +20,38 @@ from typing import Final, Literal
 import anyio
 
 from lemon_core.boot import boot
+from lemon_core.clock import SystemClock
 from lemon_core.paths import PathSettings
 from lemon_core.profiles import Profile
+from lemon_core.store import StoreSettings
 from tools.e2e.sweep.executor import HOLDS, LOG_FILE
 from tools.e2e.sweep.points import KILL_AT, POINTS_FILE
 
-READY: Final = "ready"
 # Generous: these bounds only end a sweep that hangs.
 START_S: Final = 60.0
 STOP_S: Final = 30.0
 
-Role = Literal["server", "router", "gateway"]
-"""`server` is router and gateway in one process; the others are one of them each."""
+Role = Literal["server", "router", "gateway", "heir"]
+"""`server` is router and gateway in one process; the others are one of them each, and `heir` is a
+second router on the store of the first."""
 
 APPS: Final[dict[Role, tuple[str, ...]]] = {
     "server": ("lemon_gateway", "lemon_router"),
     "router": ("lemon_router",),
     "gateway": ("lemon_gateway",),
+    "heir": ("lemon_router",),
 }
 PRELOADED: Final = (
     "anyio._backends._asyncio",
     "grpc_health.v1.health",
     "grpc_reflection.v1alpha.reflection",
     "lemon_core.rpc.engine_client",
+    "lemon_core.store.postgres",
     "lemon_core.store.sqlite",
     "lemon_gateway.app",
+    "lemon_gateway.ingress_server",
     "lemon_gateway.rpc_server",
+    "lemon_gateway.webhook.app",
     "lemon_router.app",
     "lemon_router.engines",
     "lemon_router.rpc_server",
@@ -57,13 +63,21 @@ PRELOADED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What the processes of one sweep share."""
+    """What the processes of one sweep share; with a `store_url` their store as well."""
 
     paths: PathSettings
+    store_url: str = ""
 
     def of(self, role: Role) -> PathSettings:
         """The home of a process: SQLite belongs to one, so a gateway by itself has its own."""
-        return PathSettings(self.paths.home / "gw") if role == "gateway" else self.paths
+        folder = {"gateway": "gw", "heir": "heir"}.get(role)
+        return self.paths if folder is None else PathSettings(self.paths.home / folder)
+
+    def store(self, role: Role) -> StoreSettings:
+        """The store of a process."""
+        if self.store_url:
+            return StoreSettings("postgres", url=self.store_url)
+        return StoreSettings("sqlite", self.of(role).store_dir)
 
     def points_file(self, role: Role) -> Path:
         """The points that the last process of this role has passed."""
@@ -86,11 +100,26 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a process behaves: where it dies, and whether runs wait to be told `finish`."""
+    """How a process behaves: where it dies, and whether runs wait to be told `finish`.
+
+    Its wall clock is `ahead_ms` ahead, for what takes a while to run out.
+    """
 
     kill_at: str = ""
     holds: bool = True
     role: Role = "server"
+    ahead_ms: int = 0
+
+
+class AheadClock(SystemClock):
+    """A wall clock that somebody has put ahead."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, and some more."""
+        return super().now_ms() + self._ahead_ms
 
 
 class Node:
@@ -98,15 +127,20 @@ class Node:
 
     def __init__(self, process: ForkServerProcess, link: Connection) -> None:
         self._process, self._link = process, link
+        self.listening: dict[str, str] = {}
 
     async def ready(self) -> bool:
-        """True when the server takes work, False when it died on the way."""
+        """True when the server takes work, False when it died on the way.
+
+        From then on `listening` has its addresses.
+        """
         with anyio.fail_after(START_S):
             await anyio.wait_readable(self._link.fileno())
         try:
-            return bool(self._link.recv() == READY)
+            self.listening = self._link.recv()
         except EOFError:
             return False
+        return True
 
     async def died(self) -> None:
         """Return when the process is gone."""
@@ -179,10 +213,14 @@ async def _serve(home: Home, settings: Settings, link: Connection) -> None:
         LOG_FILE: str(home.log_file),
         KILL_AT: settings.kill_at,
         HOLDS: "1" if settings.holds else "0",
+        "LEMON_STORE_URL": home.store_url,
     }
     profile = _profile(home, settings.role)
-    async with boot(profile, cwd=home.work, environ=environ, paths=paths, serve=True):
-        link.send(READY)
+    clock = AheadClock(settings.ahead_ms)
+    async with boot(
+        profile, cwd=home.work, environ=environ, paths=paths, serve=True, clock=clock
+    ) as runtime:
+        link.send(dict(runtime.listening))
         # The other end is closed when it is time to go.
         await anyio.wait_readable(link.fileno())
 
@@ -206,6 +244,7 @@ def _profile(home: Home, role: Role) -> Profile:
                 # Two follow-ups must join, however slow the machine is.
                 "followup_debounce_ms": 600_000,
             },
+            "store": {"backend": home.store(role).backend},
             "logging": {"level": "error"},
         },
     )

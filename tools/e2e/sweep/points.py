@@ -9,15 +9,17 @@ there by the first component of the sweep's profile, so the product knows nothin
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from lemon_core.bus import Bus, Subscription
 from lemon_core.events import Event, RunPhaseChanged
+from lemon_core.nodes import SharedBackend
 from lemon_core.runtime import Runtime
 from lemon_core.store import Codec
 from lemon_core.store.backend import (
@@ -33,11 +35,17 @@ from lemon_core.store.backend import (
 )
 from lemon_core.store.codec import decode_key
 
+if TYPE_CHECKING:
+    from lemon_core.store.node_locks import NodeLocks
+
 POINTS_FILE: Final = "SWEEP_POINTS_FILE"
 KILL_AT: Final = "SWEEP_KILL_AT"
 
 BEHIND: Final = frozenset({"introspection_log", "usage_data", "usage_records", "usage_stats"})
 """Written by a timer, in groups that differ from run to run; no message waits for them."""
+
+# An id that the product has chosen is another one each time; senders of the sweep choose theirs.
+_FRESH_ID: Final = re.compile(r"(run_)?[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 def is_commit(point: str) -> bool:
@@ -55,6 +63,7 @@ class Points:
 
     def passed(self, what: str) -> None:
         """The process is at `what`; it does not go on when this is the chosen point."""
+        what = _FRESH_ID.sub(lambda found: "run" if found[1] else "id", what)
         self._seen[what] += 1
         count = self._seen[what]
         name = what if count == 1 else f"{what} #{count}"
@@ -121,6 +130,20 @@ class PointedBackend:
     async def begin_run(self, row: RunRow) -> bool:
         async with self._commit(f"begin {row.run_id}"):
             return await self._inner.begin_run(row)
+
+    def holding(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self._shared.holding(name)
+
+    async def is_held(self, name: str) -> bool:
+        return await self._shared.is_held(name)
+
+    def node_locks(self, kind: str, node_id: str) -> NodeLocks:
+        return self._shared.node_locks(kind, node_id)
+
+    @property
+    def _shared(self) -> SharedBackend:
+        # What `shared` says of a backend.
+        return cast(SharedBackend, self._inner)
 
     async def sweep_runs(self, *, before_ms: int, keep_per_session: int) -> int:
         return await self._inner.sweep_runs(before_ms=before_ms, keep_per_session=keep_per_session)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lemon_core.bridges import SubmitResult
 from lemon_core.clock import SystemClock
-from lemon_core.store import RunRecord, RunStore, StoreSettings, open_store
+from lemon_core.store import RunRecord, RunStore, open_store
 from lemon_router.admission import Admission, AdmissionStore
 from tools.e2e.sweep.conversation import EMPTY, MESSAGES, Fate, Message
 from tools.e2e.sweep.executor import Entry, Log
@@ -34,9 +34,9 @@ class Outcome:
     async def of(cls, home: Home, answers: Answers, gateway: Role = "server") -> Outcome:
         """Read what the processes of `home`, all gone, have left behind."""
         clock = SystemClock()
-        async with open_store(_settings(home, "server"), clock) as store:
+        async with open_store(home.store("server"), clock) as store:
             records = {row.run_id: row for row in await AdmissionStore(store).all()}
-        async with open_store(_settings(home, gateway), clock) as store:
+        async with open_store(home.store(gateway), clock) as store:
             runs = RunStore(store, clock)
             found = {run_id: await runs.get(run_id) for run_id in records}
         begun = {key: _went_well(run) for key, run in found.items() if run is not None}
@@ -114,10 +114,6 @@ class Outcome:
                 assert other == entry.run_id, f"{entry.run_id} began while {other} was going on"
             elif entry.what == "end":
                 live.pop(place, None)
-
-
-def _settings(home: Home, role: Role) -> StoreSettings:
-    return StoreSettings("sqlite", home.of(role).store_dir)
 
 
 def _went_well(run: RunRecord) -> bool | None:

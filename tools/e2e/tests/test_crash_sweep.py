@@ -8,23 +8,26 @@ next one on the same home goes on, and then the store and the log of executions 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
-import anyio
 import pytest
 
 from tools.e2e.sweep.conversation import MESSAGES, STOPPED
 from tools.e2e.sweep.node import Nodes, Role, nodes
 from tools.e2e.sweep.points import is_commit
-from tools.e2e.sweep.sweep import NotReached, Swept, share, swept, swept_apart
+from tools.e2e.sweep.sweep import (
+    NotReached,
+    Swept,
+    counted,
+    kill_at_each,
+    share,
+    swept,
+    swept_apart,
+)
 
 PARTS: Final = 4
 """Each sweeps its share of the points; Bazel runs them side by side, chosen by the names below."""
-
-AT_ONCE: Final = 2
-"""So many homes at a time: a process often waits for the disk or for a connection."""
 
 IN_FULL_QUEUE: Final = "event: run run_later run_phase_changed queued_in_session"
 """One run is going on, three wait, one was merged and one was steered in: the most that a process
@@ -137,33 +140,9 @@ async def _sweep(
     # In the order of their names: that of a recording is not the same each time.
     chosen += sorted(point for point in points if not is_commit(point))[::every]
     mine = share(chosen, part, PARTS)
-    faults: list[str] = []
-    fates: Counter[str] = Counter()
-    left = iter(mine)
-
-    async def work() -> None:
-        for point in left:
-            try:
-                fates.update((await kill(point)).fates.values())
-            except (AssertionError, ExceptionGroup) as exc:
-                faults.append(f"{point}: {_told(exc)}")
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(AT_ONCE):
-            tasks.start_soon(work)
+    faults, fates = await kill_at_each(mine, kill)
     ends = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    print(f"\n{victim}, part {part + 1} of {PARTS}: swept {_counted(mine)}")
-    print(f"  of {_counted(chosen)} chosen, of {_counted(points)} recorded")
+    print(f"\n{victim}, part {part + 1} of {PARTS}: swept {counted(mine)}")
+    print(f"  of {counted(chosen)} chosen, of {counted(points)} recorded")
     print(f"  messages: {ends}; {len(faults)} faults")
     assert not faults, "\n".join(faults)
-
-
-def _counted(points: Sequence[str]) -> str:
-    commits = sum(is_commit(point) for point in points)
-    return f"{commits} points at commits and {len(points) - commits} at events"
-
-
-def _told(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
