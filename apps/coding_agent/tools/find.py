@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from coding_agent.tools.output import Head, SpillFile
 from coding_agent.tools.process import run_process
+from coding_agent.tools.search import ORDERS
 from coding_agent.tools.search_place import search_place
 from coding_agent.tools.toolset import ToolDef, ToolEnv, bool_param, int_param, schema, text_param
 from coding_agent.workspace import printable
@@ -30,23 +31,28 @@ async def _find(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
     path = env.guard.resolve(params.get("path") or ".")
     wanted = name_pattern(params["pattern"])
     command = await anyio.to_thread.run_sync(env.ripgrep.command)
-    names = Names(wanted, params.get("type") or "all", params.get("max_depth"))
-    flags = ["--files", "--null", "--no-config", "--sort=path"]
+    kind: Kind = params.get("type") or "all"
+    max_depth = params.get("max_depth")
+    flags = ["--files", "--null", "--no-config"]
     if params.get("hidden"):
         flags += ["--hidden", "--glob=!.git"]
-    if params.get("max_depth") and names.kind == "file":
-        flags.append(f"--max-depth={params['max_depth']}")
+    if max_depth and kind == "file":
+        flags.append(f"--max-depth={max_depth}")
     with search_place(path, env.guard.shown(path)) as place:
         if place.stdin is not None:
             raise ToolError(f"{env.guard.shown(path)} is a file: name a folder")
-        ending = await run_process(
-            [*command, *flags],
-            cwd=place.cwd,
-            environ=env.environ,
-            timeout_ms=TIMEOUT_MS,
-            stdout=names.take,
-            stderr=Head(0).take,
-        )
+        for order in ORDERS:
+            names = Names(wanted, kind, max_depth)
+            ending = await run_process(
+                [*command, *order, *flags],
+                cwd=place.cwd,
+                environ=env.environ,
+                timeout_ms=TIMEOUT_MS,
+                stdout=names.take,
+                stderr=Head(0).take,
+            )
+            if ending.timed_out or names.count <= MAX_KEPT:
+                break
     limit = params.get("max_results") or MAX_RESULTS
     start = env.guard.shown(path)
     found = sorted(name if start == "." else f"{start}/{name}" for name in names.found)
@@ -93,7 +99,7 @@ class Names:
 
     def _add(self, name: str) -> None:
         folder = name.rpartition("/")[0]
-        # Files come sorted, so those of one folder mostly follow each other.
+        # Those of one folder mostly follow each other.
         if self.kind != "file" and folder != self._folder:
             self._folder = folder
             for parent in PurePosixPath(name).parents:

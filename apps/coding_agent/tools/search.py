@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,9 @@ MAX_BYTES: Final = 50 * 1_024
 MAX_RAW_BYTES: Final = 8 * 1_024 * 1_024
 MAX_ERROR_BYTES: Final = 4_096
 TIMEOUT_MS: Final = 30_000
+ORDERS: Final = ((), ("--sort=path",))
+"""The same search gives the same answer: what fits is sorted here, because ripgrep sorts with one
+thread only. What does not fit is searched again in order."""
 
 ShownPath = Callable[[str], str]
 
@@ -35,17 +38,20 @@ async def _grep(env: ToolEnv, call: ToolCallContext) -> AgentToolResult:
         raise ToolError(f"pattern needs 1 to {MAX_PATTERN_BYTES} bytes, without null characters")
     path = env.guard.resolve(params.get("path") or ".")
     command = await anyio.to_thread.run_sync(env.ripgrep.command)
-    output, errors = Head(MAX_RAW_BYTES), Head(MAX_ERROR_BYTES)
     with search_place(path, env.guard.shown(path)) as place:
-        ending = await run_process(
-            [*command, *_flags(params), f"--regexp={pattern}", "--", place.argument],
-            cwd=place.cwd,
-            environ=env.environ,
-            timeout_ms=TIMEOUT_MS,
-            stdout=output.take,
-            stderr=errors.take,
-            stdin=place.stdin,
-        )
+        for order in ORDERS:
+            output, errors = Head(MAX_RAW_BYTES), Head(MAX_ERROR_BYTES)
+            ending = await run_process(
+                [*command, *order, *_flags(params), f"--regexp={pattern}", "--", place.argument],
+                cwd=place.cwd,
+                environ=env.environ,
+                timeout_ms=TIMEOUT_MS,
+                stdout=output.take,
+                stderr=errors.take,
+                stdin=place.stdin,
+            )
+            if ending.timed_out or len(output.data) < MAX_RAW_BYTES:
+                break
     matches = await anyio.to_thread.run_sync(
         parse_matches,
         output.data,
@@ -106,24 +112,34 @@ class Matches:
 
 
 def parse_matches(output: bytes | bytearray, shown: ShownPath, limit: int) -> Matches:
-    """Readable lines from ripgrep's JSON messages; a last line that was cut off is passed over."""
+    """Readable lines from ripgrep's JSON messages, sorted by path; a last line that was cut off is
+    passed over."""
     matches = Matches(limit, count_cut=len(output) >= MAX_RAW_BYTES)
+    # What belongs to one file comes in its order, and stays in it.
+    for message in sorted(_messages(output), key=_path_of):
+        matches.found += message["type"] == "match"
+        mark = ":" if message["type"] == "match" else "-"
+        matches.add(_line(message["data"], shown, matches, mark))
+    return matches
+
+
+def _messages(output: bytes | bytearray) -> Iterator[dict[str, Any]]:
     for raw in output.split(b"\n"):
         try:
             message = orjson.loads(raw)
         except orjson.JSONDecodeError:
             continue
-        kind = message.get("type")
-        matches.found += kind == "match"
-        if kind in ("match", "context"):
-            mark = ":" if kind == "match" else "-"
-            matches.add(_line(message["data"], shown, matches, mark))
-    return matches
+        if message.get("type") in ("match", "context"):
+            yield message
+
+
+def _path_of(message: Mapping[str, Any]) -> list[bytes]:
+    """By folders, as ripgrep's own sorting has it: `a/b` before `a-b`."""
+    return _bytes(message["data"]["path"]).split(b"/")
 
 
 def _flags(params: Mapping[str, Any]) -> list[str]:
-    # Sorted, so that the same search gives the same answer.
-    flags = ["--json", "--no-config", "--sort=path"]
+    flags = ["--json", "--no-config"]
     if params.get("case_sensitive") is False:
         flags.append("--ignore-case")
     if params.get("literal"):
@@ -145,10 +161,12 @@ def _line(data: Mapping[str, Any], shown: ShownPath, matches: Matches, mark: str
 
 
 def _text(value: Mapping[str, str]) -> str:
+    return value["text"] if "text" in value else _bytes(value).decode(errors="replace")
+
+
+def _bytes(value: Mapping[str, str]) -> bytes:
     """ripgrep gives what is not UTF-8 as base64."""
-    if "text" in value:
-        return value["text"]
-    return base64.b64decode(value["bytes"]).decode(errors="replace")
+    return value["text"].encode() if "text" in value else base64.b64decode(value["bytes"])
 
 
 def _problem(errors: bytes) -> str | None:
