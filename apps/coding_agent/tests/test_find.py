@@ -73,6 +73,20 @@ async def test_what_is_not_shown_is_in_a_file(env: ToolEnv) -> None:
     assert len(saved.read_text().splitlines()) == 6
 
 
+async def test_the_first_ones_are_kept_of_too_many(
+    env: ToolEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_module, "MAX_KEPT", 3)
+    for folder in ("a-b", "a", "b"):
+        for number in range(20):
+            path = env.guard.cwd / folder / f"{number:02}.txt"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    lines = (await call(FIND, env, pattern="*.txt")).text.splitlines()
+    assert lines[0].startswith("Found 60 matches")
+    assert lines[1:4] == ["a/00.txt", "a/01.txt", "a/02.txt"]
+
+
 async def test_find_names_what_is_wrong(env: ToolEnv) -> None:
     for params, problem in [
         ({"pattern": " "}, "pattern needs 1 to 1000"),

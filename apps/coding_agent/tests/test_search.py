@@ -54,6 +54,26 @@ async def test_what_was_kept_of_a_long_result_is_foreign_when_it_is_searched(env
         assert (await call(GREP, env, pattern="needle", path=str(place))).trust == "untrusted"
 
 
+def many_files(folder: Path) -> list[str]:
+    names = [f"{name}/{number:02}.txt" for name in ("a-b", "a", "b") for number in range(20)]
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("one needle\ntwo needles\n")
+    return sorted(names, key=lambda name: name.split("/"))
+
+
+@pytest.mark.parametrize("raw_bytes", [MAX_RAW_BYTES, 3_000])
+async def test_matches_come_in_the_order_of_paths_also_when_not_all_fit(
+    raw_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MAX_RAW_BYTES", raw_bytes)
+    names = many_files(tmp_path)
+    text = (await call(GREP, tool_env(tmp_path), pattern="needle")).text
+    lines = [line for name in names for line in (f"{name}:1: one needle", f"{name}:2: two needles")]
+    shown = text.splitlines()[1:6]
+    assert shown == lines[:5]
+
+
 async def test_options_narrow_and_widen_the_search(env: ToolEnv) -> None:
     text = (await call(GREP, env, pattern="needle", case_sensitive=False, glob="*.py")).text
     assert text == "Found 1 match.\na.py:2: Needle = 1"
