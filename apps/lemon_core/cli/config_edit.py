@@ -36,7 +36,7 @@ def set_in_file(context: CommandContext, pairs: Sequence[tuple[str, str]]) -> li
         for edit in edits
     ]
     for path in paths:
-        if is_private(path) and not str(path[-1]).endswith("_secret"):
+        if is_private(path) and _can_name_a_secret(contributed, path):
             note(
                 f"warning: {dotted(path)} stands in the file as it is: lemon secrets set keeps it "
                 "encrypted, and a key ending in _secret names it"
@@ -55,6 +55,15 @@ def unset_in_file(context: CommandContext, texts: Sequence[str]) -> list[str]:
     if not changed:
         return [f"{file}: nothing to delete"]
     return [f"{dotted(path)} is not set any more  ({file})" for path in paths]
+
+
+def _can_name_a_secret(contributed: Contributed, path: KeyPath) -> bool:
+    """Whether a key beside this one takes the name of a stored secret in its place."""
+    try:
+        _refuse_unknown(contributed, (*path[:-1], f"{path[-1]}_secret"))
+    except UnknownKey:
+        return False
+    return True
 
 
 def _path(text: str) -> KeyPath:

@@ -261,6 +261,14 @@ def test_a_credential_is_not_echoed_and_its_place_is_warned_about(
     assert "warning: providers.openai.api_key stands in the file" in shown.err
 
 
+def test_another_place_is_named_only_where_there_is_one(tmp_path: Path, capsys: Captured) -> None:
+    """The token of a webhook has no key that would name a stored secret."""
+    assert run(tmp_path, "set", "gateway.webhook.integrations.notes.token", "hidden") == 0
+    shown = capsys.readouterr()
+    assert "hidden" not in shown.out
+    assert shown.err == ""
+
+
 def test_a_value_that_does_not_count_is_told(tmp_path: Path, capsys: Captured) -> None:
     assert run(tmp_path, "set", "defaults.model", "x", LEMON_DEFAULT_MODEL="y") == 0
     told = "lemon: defaults.model does not count now: the environment sets it too\n"
